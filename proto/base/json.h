@@ -1,0 +1,29 @@
+/* json.h - jansson with our bounds, and the few helpers that every caller would write again.
+ *
+ * json_parse: at most `bytes_max` bytes and JSON_DEPTH_MAX levels; duplicate keys take the last
+ * value; NUL inside strings allowed (use json_string_length); invalid UTF-8, lone surrogates, NaN
+ * and trailing bytes refused. */
+#ifndef REFRAIN_PROTO_BASE_JSON_H
+#define REFRAIN_PROTO_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/errmsg.h"
+
+#define JSON_DEPTH_MAX 128
+
+/* Any JSON value; the caller owns *ret_value (json_decref). 0; -EINVAL: malformed, *err says what
+ * and at which byte; -E2BIG: more than bytes_max or too deep. Never overflows the C stack. */
+int json_parse(const char *text, size_t bytes, size_t bytes_max, json_t **ret_value,
+               struct errmsg *err);
+/* Append `text` as a JSON string with quotes: control characters and quotes escaped, UTF-8 as is.
+ * `text` must be valid UTF-8. */
+void json_append_string(struct buffer *out, const char *text, size_t bytes);
+/* Append a value, compact. */
+void json_append_value(struct buffer *out, const json_t *value);
+
+#endif
