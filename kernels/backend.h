@@ -1,0 +1,69 @@
+/* backend.h - the function pointers that a backend fills. One table per backend, chosen at start.
+ *
+ * A backend's functions may assume what ops.h says and ops.c checked. Adding a backend: one folder,
+ * one table, one line in backend.c. */
+#ifndef REFRAIN_KERNELS_BACKEND_H
+#define REFRAIN_KERNELS_BACKEND_H
+
+#include "kernels/ops.h"
+
+struct backend_ops {
+    const char *name; /* "ref", "cpu" */
+    int (*open)(struct backend *b, unsigned threads, const char *isa, struct errmsg *err);
+    void (*close)(struct backend *b);
+    int (*weight_new)(struct backend *b, enum weight_use use, const struct weight_part *parts,
+                      size_t count, uint32_t columns, struct weight **ret_weight,
+                      struct errmsg *err);
+    void (*weight_free)(struct backend *b, struct weight *weight);
+    void (*embed)(struct backend *b, struct tensor *x, const struct weight *weight,
+                  const uint32_t *ids);
+    void (*rmsnorm)(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
+                    float eps);
+    void (*matmul)(struct backend *b, struct tensor *y, const struct tensor *x,
+                   const struct weight *weight, bool accumulate);
+    void (*rope)(struct backend *b, struct tensor *qkv, const struct heads *heads,
+                 const struct rope *rope, struct kv_pool *kv, uint32_t layer,
+                 const struct step *step);
+    void (*attention)(struct backend *b, struct tensor *out, const struct tensor *qkv,
+                      const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
+                      const struct step *step, float scale, uint32_t window);
+    void (*silu_mul)(struct backend *b, struct tensor *y, const struct tensor *gate_up);
+    void (*add)(struct backend *b, struct tensor *x, const struct tensor *y);
+    void (*gather_rows)(struct backend *b, struct tensor *y, const struct tensor *x,
+                        const uint32_t *rows);
+    int (*kv_pool_new)(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
+                       uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err);
+    void (*kv_pool_free)(struct backend *b, struct kv_pool *pool);
+    size_t (*kv_block_bytes)(struct backend *b, uint32_t layers, uint32_t kv_heads,
+                             uint32_t head_dim);
+    void (*copy_blocks)(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
+                        uint32_t tokens);
+    int (*alloc)(struct backend *b, size_t bytes, void **ret_pointer);
+    void (*free)(struct backend *b, void *pointer, size_t bytes);
+};
+
+/* Embedded first in every weight: what ops.c checks shapes against. */
+struct weight {
+    uint32_t rows, columns;
+    size_t bytes;
+};
+
+struct backend {
+    const struct backend_ops *ops;
+    void *state;          /* the backend's own: thread pool, scratch */
+    const char *isa;      /* "avx2", "scalar"...: what was chosen, for logs and metrics */
+    unsigned threads;
+};
+
+struct backend_settings {
+    const char *name;  /* "cpu" (default), "ref" */
+    unsigned threads;  /* >= 1, the caller included */
+    const char *isa;   /* NULL or "auto": by CPUID; else a family's name, refused when absent */
+};
+
+/* 0; -ENOENT: no such backend or family, *err lists what there is; -ENOMEM. */
+int backend_open(const struct backend_settings *settings, struct backend **ret_backend,
+                 struct errmsg *err);
+void backend_close(struct backend *b); /* NULL is fine */
+
+#endif

@@ -1,0 +1,37 @@
+/* dtype.h - element types of stored weights, GGUF's numbering. */
+#ifndef REFRAIN_KERNELS_DTYPE_H
+#define REFRAIN_KERNELS_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype {
+    DTYPE_F32 = 0,
+    DTYPE_F16 = 1,
+    DTYPE_Q4_0 = 2,
+    DTYPE_Q4_1 = 3,
+    DTYPE_Q5_0 = 6,
+    DTYPE_Q5_1 = 7,
+    DTYPE_Q8_0 = 8,
+    DTYPE_Q4_K = 12,
+    DTYPE_Q5_K = 13,
+    DTYPE_Q6_K = 14,
+    DTYPE_BF16 = 30,
+};
+
+struct dtype_info {
+    const char *name;      /* "Q4_1" */
+    uint32_t block_values; /* values per block: 1, 32 or 256 */
+    uint32_t block_bytes;
+};
+
+/* NULL: a type that we do not read. */
+const struct dtype_info *dtype_info(uint32_t dtype);
+/* count values of `dtype` -> f32; count is a multiple of block_values. The definition of each type. */
+void dtype_to_f32(enum dtype dtype, const void *from, float *to, size_t count);
+float f16_to_f32(uint16_t half);
+float bf16_to_f32(uint16_t bits);
+uint16_t f32_to_bf16(float value); /* round to nearest even, NaN kept */
+uint16_t f32_to_f16(float value);
+
+#endif

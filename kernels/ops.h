@@ -1,0 +1,152 @@
+/* ops.h - the contract of every op: shapes, types, order of sums. kernels/ref is the definition.
+ *
+ * All activations are f32 row-major matrices `[rows, columns]` in backend memory with a row stride
+ * in floats. ops.c checks shapes once and calls the backend (backend.h); an op cannot fail, since
+ * shapes were settled at load. Zero rows or columns are legal and do nothing.
+ *
+ * The promise (promise 2 of the design): on ref and cpu, a row of an output depends on the same row
+ * of the inputs, the weights and the KV below its position only - never on how many other rows are
+ * in the step, in which order, how a prompt was cut into chunks, or on the number of threads. Sums
+ * over K run in one fixed order whatever M is; attention runs over 16-token tiles at absolute
+ * positions in rising order. The contract test compares bits for this, and values against ref.
+ *
+ * Thread: one caller thread per backend; the backend spreads work over its own pool. */
+#ifndef REFRAIN_KERNELS_OPS_H
+#define REFRAIN_KERNELS_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+#include "proto/base/errmsg.h"
+
+struct backend; /* backend.h */
+struct weight;  /* a matrix packed by its backend */
+struct kv_pool; /* all layers' KV pages, laid out by the backend */
+
+/* A matrix of activations. Rows are `stride` floats apart. */
+struct tensor {
+    float *data;
+    uint32_t rows, columns;
+    uint32_t stride;
+};
+
+static inline struct tensor tensor_of(float *data, uint32_t rows, uint32_t columns)
+{
+    return (struct tensor){data, rows, columns, columns};
+}
+
+/* One stored matrix [rows = outputs N, columns = inputs K] or part of it, as the file has it. A
+ * weight may be put together from several parts stacked by rows (q over k over v; gate over up). */
+struct weight_part {
+    enum dtype dtype;
+    const void *data;    /* first row of the part */
+    size_t row_bytes;    /* distance of two rows in the file */
+    uint32_t rows;       /* N of this part */
+    uint32_t column;     /* first column taken (K slice for row-parallel weights); a multiple of the
+                            dtype's block_values */
+    const uint32_t *row_order; /* NULL, or rows entries: output row i is stored row row_order[i] */
+};
+
+enum weight_use {
+    WEIGHT_MATMUL = 0, /* op_matmul */
+    WEIGHT_EMBED,      /* op_embed and op_matmul (tied head): rows must be readable one by one */
+};
+
+/* Pack parts[0..count) (all `columns` wide) into the backend's layout. The source may be unmapped
+ * afterwards. 0, -ENOMEM, -EINVAL (shape), -ENOTSUP (dtype); *err names what. Uses the pool. */
+int op_weight_new(struct backend *b, enum weight_use use, const struct weight_part *parts,
+                  size_t count, uint32_t columns, struct weight **ret_weight, struct errmsg *err);
+void op_weight_free(struct backend *b, struct weight *weight);
+uint32_t op_weight_rows(const struct weight *weight);
+uint32_t op_weight_columns(const struct weight *weight);
+size_t op_weight_bytes(const struct weight *weight); /* memory it takes */
+
+/* One step's batch: rows of several sequences, flattened. Sequence s owns rows
+ * [row_first[s], row_first[s + 1]), its row r sits at position position[r]; positions of one
+ * sequence rise by one. Its KV of position p is in block table[s * table_stride + p / BLOCK], slot
+ * p % BLOCK. Rows of decode and prefill may be mixed in any order of sequences. */
+#define KV_BLOCK_TOKENS 16
+struct step {
+    uint32_t rows, sequences;
+    const uint32_t *ids;       /* [rows] token ids */
+    const uint32_t *position;  /* [rows] */
+    const uint32_t *row_first; /* [sequences + 1] */
+    const uint32_t *table;     /* [sequences, table_stride] block ids */
+    uint32_t table_stride;
+    const uint32_t *out_row;   /* [outputs] rows whose logits are wanted, rising */
+    uint32_t outputs;
+};
+
+/* x[i, :] = row ids[i] of the embedding, as f32. ids < rows(weight), x [rows, K]. */
+void op_embed(struct backend *b, struct tensor *x, const struct weight *weight,
+              const uint32_t *ids);
+
+/* y = x / sqrt(mean(x^2) + eps) * w, each row apart, sums in f32 or better in a fixed order
+ * (Zhang and Sennrich 2019). w [columns] f32. y may be x. */
+void op_rmsnorm(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
+                float eps);
+
+/* y [M, N] = x [M, K] * weight^T  (+ y where accumulate; then y is read first).
+ * x and y must not overlap. The sum over K has one order for all M; quantised families quantise
+ * each row of x once, in groups of 32 along K, and are exact integers within a group. */
+void op_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
+               const struct weight *weight, bool accumulate);
+
+/* cos/sin table and head shape of a model, made once at load. */
+struct rope {
+    const float *cos_sin;    /* [positions, rotary_dims / 2, 2] */
+    uint32_t positions;
+    uint32_t rotary_dims;    /* <= head_dim, even; dims past it are not rotated */
+    bool interleaved;        /* pairs (2i, 2i+1); else (i, i + rotary_dims / 2) */
+};
+
+/* This rank's heads. Global query head of local head i is q_offset + i (counted from the first query
+ * head of the first local KV head); it reads local KV head (q_offset + i) / group. */
+struct heads {
+    uint32_t q_heads, kv_heads, head_dim;
+    uint32_t group;    /* query heads per KV head in the whole model */
+    uint32_t q_offset; /* 0 unless a KV head is shared by several ranks */
+};
+
+/* qkv [rows, (q_heads + 2 * kv_heads) * head_dim]: rotate q in place (Su et al. 2021), rotate k, and
+ * write k and v of each row into its KV slot of `layer`. */
+void op_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
+             const struct rope *rope, struct kv_pool *kv, uint32_t layer, const struct step *step);
+
+/* out [rows, q_heads * head_dim] = causal attention of the (rotated) q part of qkv over the paged
+ * KV of `layer`, prefill and decode rows alike; row r sees positions
+ * max(0, position[r] - window + 1) .. position[r] (window 0: all). Online softmax (Milakov and
+ * Gimelshein 2018) over 16-token tiles at absolute positions in rising order, sums in f32: a row's
+ * result does not depend on its batch. scale is 1 / sqrt(head_dim) or the model's own. */
+void op_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
+                  const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
+                  const struct step *step, float scale, uint32_t window);
+
+/* y [rows, n] = silu(gate) * up, where gate_up [rows, 2 n] holds gate then up. y may not overlap. */
+void op_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
+
+/* x += y, element by element. */
+void op_add(struct backend *b, struct tensor *x, const struct tensor *y);
+
+/* y[i, :] = x[rows[i], :]. */
+void op_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
+                    const uint32_t *rows);
+
+/* KV pages of all layers: blocks * layers * 2 * kv_heads * 16 * head_dim values. Reserved whole at
+ * once, page-faulted lazily. 0, -ENOMEM. */
+int op_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
+                   uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err);
+void op_kv_pool_free(struct backend *b, struct kv_pool *pool);
+/* Bytes that one block takes in op_kv_pool_new, all layers: the pool's size in blocks follows. */
+size_t op_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
+/* Copy slots [0, tokens) of block `from` to block `to`, all layers, K and V. */
+void op_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
+                    uint32_t tokens);
+
+/* Scratch and activation memory, 64-byte aligned, in backend memory. */
+int op_alloc(struct backend *b, size_t bytes, void **ret_pointer);
+void op_free(struct backend *b, void *pointer, size_t bytes);
+
+#endif

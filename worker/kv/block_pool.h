@@ -1,0 +1,88 @@
+/* block_pool.h - the paged KV pool's book-keeping: who holds which 16-token block, what is in it.
+ *
+ *            take                seal(hash)               last unref
+ *   EMPTY ----------> PRIVATE --------------> SHARED <-------------> CACHED
+ *     ^                  | last unref                  ref (a hit)      |
+ *     +------------------+                                              |
+ *     +-------------------------- evict (take, or reset) ---------------+
+ *
+ * EMPTY: nobody's, no content. PRIVATE: referenced, content not (yet) findable. SHARED: referenced
+ * and in the hash index. CACHED: not referenced, in the index, reclaimable. Blocks are ids u32; only
+ * books are kept here, the KV itself is the backend's.
+ *
+ * One intrusive free list of EMPTY and CACHED blocks: taken from its head; unhashed blocks return to
+ * its head, hashed ones to its tail, a sequence's in reverse order (children before parents), so LRU
+ * eviction never orphans a child: child present => parent present (prefix-closed).
+ * On a hash hit the stored token ids and the parent are compared too: a collision is a miss.
+ * Cost: O(1) per block. Memory: fixed at start. Thread: engine only. */
+#ifndef REFRAIN_WORKER_KV_BLOCK_POOL_H
+#define REFRAIN_WORKER_KV_BLOCK_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/errmsg.h"
+#include "proto/block_hash.h"
+
+#define BLOCK_NONE UINT32_MAX
+
+enum block_state { BLOCK_EMPTY = 0, BLOCK_PRIVATE, BLOCK_SHARED, BLOCK_CACHED };
+
+struct block_pool;
+
+struct block_counts {
+    uint32_t total, empty, private_, shared, cached; /* referenced = private_ + shared */
+    uint64_t evictions_total, hits_total /* blocks */, lookups_total /* blocks */;
+};
+
+/* Told of each change of the index, in order: KV events for routers. */
+struct block_events {
+    void (*on_stored)(void *user, struct block_hash parent, struct block_hash hash,
+                      const uint32_t *ids /* 16 */);
+    void (*on_removed)(void *user, struct block_hash hash);
+    void *user;
+};
+
+/* prefix_caching false: seal() keeps blocks PRIVATE, so nothing is ever found. */
+int block_pool_new(uint32_t blocks_total, bool prefix_caching, const struct block_events *events,
+                   struct block_pool **ret_pool, struct errmsg *err);
+void block_pool_free(struct block_pool *pool);
+
+/* Take `count` blocks (PRIVATE, one reference each), evicting cached ones from the free list's head.
+ * 0, or -ENOSPC: then none was taken. */
+int block_pool_take(struct block_pool *pool, uint32_t count, uint32_t *ret_ids);
+void block_pool_ref(struct block_pool *pool, uint32_t id);
+/* Give references back, last id first (tail of a sequence first). */
+void block_pool_unref(struct block_pool *pool, const uint32_t *ids, uint32_t count);
+
+/* The block is full and computed: publish it under `hash`. Its parent must be findable or be
+ * `root` (first block): else it stays PRIVATE, as it does when the hash is already there. */
+void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash parent,
+                     struct block_hash hash, const uint32_t *ids, bool first);
+/* How many leading blocks of the chain are findable; their ids to ret_ids. References nothing.
+ * hashes[0..count) chained from the root, ids: count * 16 token ids. */
+uint32_t block_pool_match(struct block_pool *pool, const struct block_hash *hashes,
+                          const uint32_t *ids, uint32_t count, uint32_t *ret_ids);
+/* A findable child of `parent` (or of the root: first) whose leading tokens agree the longest with
+ * ids[0..count): its id and *ret_tokens (1..15, or 16), BLOCK_NONE when no token agrees. For
+ * token-granular reuse: the caller references it, copies the head, and lets go. */
+uint32_t block_pool_match_partial(struct block_pool *pool, struct block_hash parent,
+                                  const uint32_t *ids, uint32_t count, uint32_t *ret_tokens);
+/* Take references on matched blocks (CACHED ones become SHARED). */
+void block_pool_ref_all(struct block_pool *pool, const uint32_t *ids, uint32_t count);
+
+enum block_state block_pool_state(const struct block_pool *pool, uint32_t id);
+uint32_t block_pool_refs(const struct block_pool *pool, uint32_t id);
+/* EMPTY + CACHED: what take() can give. */
+uint32_t block_pool_available(const struct block_pool *pool);
+void block_pool_counts(const struct block_pool *pool, struct block_counts *ret_counts);
+/* Forget every CACHED block. */
+void block_pool_reset_cache(struct block_pool *pool);
+/* Walk all hashed blocks (snapshot): hash of block id, false when it has none. */
+bool block_pool_hash(const struct block_pool *pool, uint32_t id, struct block_hash *ret_hash);
+uint64_t block_pool_digest(const struct block_pool *pool); /* xor of hash.low of hashed blocks */
+/* Assert every invariant; O(blocks). Test teardowns and the admin `check` command. */
+void block_pool_check(const struct block_pool *pool);
+
+#endif

@@ -1,0 +1,17 @@
+/* card.h - ModelCard of a model file: vocabulary, merges, pre-tokenizer, template, defaults.
+ *
+ * The fingerprint is XXH3-128 over architecture numbers, every tensor's name, type, shape and a
+ * sample of its bytes, vocabulary, merges and template: two groups with one fingerprint compute the
+ * same thing. */
+#ifndef REFRAIN_WORKER_LOAD_CARD_H
+#define REFRAIN_WORKER_LOAD_CARD_H
+
+#include "proto/model_card.h"
+#include "worker/load/gguf.h"
+#include "worker/load/model_config.h"
+
+/* name: the served model name. 0; -EINVAL, -ENOTSUP (tokenizer kind), *err says what. */
+int card_from_gguf(const struct gguf *gguf, const struct model_config *config, const char *name,
+                   struct model_card **ret_card, struct errmsg *err);
+
+#endif

@@ -1,0 +1,58 @@
+/* sampler.h - logits -> token.
+ *
+ * A row's token depends on its logits, its parameters, its seed and its position only: the random
+ * number is Philox(seed, position of the new token), so batch, preemption and restart of the step
+ * cannot change it. Order as in vLLM: penalties, logit mask (tokens_min), temperature, min-p, top-k,
+ * top-p, draw. Greedy ties: lowest id. Thread: engine's; scratch is the sampler's. */
+#ifndef REFRAIN_WORKER_SAMPLE_SAMPLER_H
+#define REFRAIN_WORKER_SAMPLE_SAMPLER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/errmsg.h"
+
+#define SAMPLE_LOGPROBS_MAX 21 /* n <= 20 */
+
+struct sample_params {
+    double temperature; /* 0: greedy */
+    uint32_t top_k;     /* 0: off */
+    double top_p;       /* 1: off */
+    double min_p;       /* 0: off */
+    uint64_t seed;
+    double repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+    uint32_t logprobs;  /* 0: none; n + 1: chosen and n best */
+};
+
+/* What one row needs besides its logits. */
+struct sample_row {
+    const struct sample_params *params;
+    uint32_t position;           /* of the token being sampled: its Philox draw */
+    const uint32_t *banned;      /* ids that must not be sampled now (stop ids before tokens_min) */
+    uint32_t banned_count;
+    const uint32_t *prompt_ids;  /* for penalties; may be NULL when they are off */
+    uint32_t prompt_count;
+    const uint32_t *output_ids;
+    uint32_t output_count;
+};
+
+struct sample_result {
+    uint32_t id;
+    float logprob; /* of the model's own distribution (before temperature), when asked */
+    uint32_t rank; /* 1 = most likely */
+    uint32_t top_count;
+    uint32_t top_ids[SAMPLE_LOGPROBS_MAX];
+    float top_logprobs[SAMPLE_LOGPROBS_MAX];
+};
+
+struct sampler;
+
+struct sampler *sampler_new(uint32_t vocab_size);
+void sampler_free(struct sampler *sampler);
+/* logits [vocab_size] are scribbled on. Rows with NaN logits: -EIO (a kernel bug or broken weights). */
+int sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
+                   struct sample_result *ret_result);
+/* Every number in range? -EINVAL and a sentence that names the parameter otherwise. NaN is refused. */
+int sample_params_check(const struct sample_params *params, struct errmsg *err);
+
+#endif

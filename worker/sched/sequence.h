@@ -1,0 +1,75 @@
+/* sequence.h - one request inside a worker: its tokens, its blocks, its state.
+ *
+ *   WAITING --admit--> PREFILL --last chunk--> DECODE --stop, length--> FINISHED
+ *      ^                  |                       |     (cancel: FINISHED from anywhere)
+ *      +---- preempt -----+-----------------------+
+ *
+ * Owned by the scheduler. Thread: engine only. */
+#ifndef REFRAIN_WORKER_SCHED_SEQUENCE_H
+#define REFRAIN_WORKER_SCHED_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/base/list.h"
+#include "proto/block_hash.h"
+#include "worker/kv/block_table.h"
+#include "worker/sample/sampler.h"
+
+#define SEQUENCE_STOP_IDS_MAX 64
+#define REQUEST_ID_MAX 64
+
+enum sequence_state { SEQ_WAITING = 0, SEQ_PREFILL, SEQ_DECODE, SEQ_FINISHED, SEQ_STATES };
+
+/* The order of wire.proto's Finish. */
+enum sequence_finish {
+    SEQ_FINISH_NONE = 0,
+    SEQ_FINISH_STOP,
+    SEQ_FINISH_LENGTH,
+    SEQ_FINISH_CANCELLED,
+    SEQ_FINISH_DEADLINE,
+    SEQ_FINISH_ERROR,
+};
+
+struct sequence_params {
+    char request_id[REQUEST_ID_MAX + 1];
+    const uint32_t *prompt; /* copied */
+    uint32_t prompt_tokens;
+    struct sample_params sampling;
+    uint32_t tokens_max, tokens_min;
+    uint32_t stop_ids[SEQUENCE_STOP_IDS_MAX];
+    uint32_t stop_ids_count;
+    int32_t priority;
+    uint64_t arrival_ns, deadline_ns; /* 0: none */
+    struct block_hash root;           /* block_hash_root(fingerprint, adapter, salt) */
+    bool no_prefix_reuse;
+    void *owner; /* the io side's handle, never followed here */
+};
+
+struct sequence {
+    struct list link; /* in one of the scheduler's lists */
+    struct sequence_params params;
+    enum sequence_state state;
+    enum sequence_finish finish;
+    uint32_t *ids;         /* prompt, then output */
+    uint32_t ids_count, ids_max;
+    uint32_t prompt_tokens;
+    uint32_t computed;     /* leading ids whose KV is in the table */
+    uint32_t sealed;       /* leading blocks that were sealed */
+    struct block_table table;
+    struct block_hash *hashes; /* of full prompt blocks at least; grown with sealing */
+    uint32_t hashes_count;
+    uint32_t cached_tokens;    /* reused at the first admission */
+    uint32_t preemptions;
+    uint32_t bypassed;         /* later requests that were admitted before this one */
+    uint64_t scheduled_ns, first_token_ns;
+    const char *miss;          /* one word, static text; "" = nothing was missed */
+};
+
+static inline uint32_t sequence_output_tokens(const struct sequence *seq)
+{
+    return seq->ids_count - seq->prompt_tokens;
+}
+const char *sequence_state_name(enum sequence_state state);
+
+#endif

@@ -1,0 +1,46 @@
+/* group.h - the shared memory of one tensor-parallel group: abort word, heartbeats, step ring,
+ * all-reduce slots.
+ *
+ * One memfd made by rank 0 and inherited by the ranks it starts: it has no name, so nothing is left
+ * in /dev/shm whatever way the processes end. Fail-stop: whoever sees a fault calls group_abort();
+ * every wait in here checks the abort word and a deadline and then returns -ECANCELED/-ETIMEDOUT;
+ * the caller ends its process with a non-zero code and the supervisor restarts the group.
+ * Waiting policy (measured, facts/kernels.md 3.5): ranks <= cores: spin ~2000 then futex; more
+ * ranks than cores: spin <= 200, then sched_yield, futex after ~1 ms. Idle ranks sleep in a futex. */
+#ifndef REFRAIN_WORKER_TP_GROUP_H
+#define REFRAIN_WORKER_TP_GROUP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/errmsg.h"
+
+struct group; /* one process's view: mapping + rank */
+
+struct group_limits {
+    uint32_t ranks;
+    size_t step_bytes_max;    /* largest step descriptor */
+    size_t reduce_floats_max; /* largest all-reduce, in floats (rows_max * hidden); bigger calls are
+                                 cut into pieces */
+};
+
+/* Rank 0: create; *ret_fd (CLOEXEC) is what children inherit. -ENOMEM etc. */
+int group_create(const struct group_limits *limits, struct group **ret_group, int *ret_fd,
+                 struct errmsg *err);
+/* Rank 1..: map the inherited fd; checks magic, sizes and that `rank` is not taken. */
+int group_join(int fd, uint32_t rank, struct group **ret_group, struct errmsg *err);
+void group_free(struct group *group);
+
+uint32_t group_rank(const struct group *group);
+uint32_t group_ranks(const struct group *group);
+/* Set the abort word and wake everyone; the first reason (at most 127 bytes) is kept. */
+void group_abort(struct group *group, const char *reason);
+/* NULL: not aborted; else the reason. */
+const char *group_aborted(const struct group *group);
+/* "I am alive, in step n" (any rank); read by rank 0's io thread and the status page. */
+void group_beat(struct group *group, uint64_t step);
+uint64_t group_beat_age_ms(const struct group *group, uint32_t rank);
+/* All ranks arrive within deadline_ms. 0, -ECANCELED, -ETIMEDOUT. Used once, when all are loaded. */
+int group_barrier(struct group *group, uint32_t deadline_ms);
+
+#endif

@@ -1,0 +1,42 @@
+/* step_ring.h - step descriptors from rank 0 to the other ranks of its group.
+ *
+ * A ring of STEP_RING_SLOTS slots in the group's shared memory. Rank 0 writes a descriptor and
+ * publishes it with a release store of the slot's sequence; followers copy nothing: the `struct
+ * step` they get points into the slot, which stays theirs until step_ring_done(). Every number is
+ * checked against the limits before use, as from any other process. */
+#ifndef REFRAIN_WORKER_TP_STEP_RING_H
+#define REFRAIN_WORKER_TP_STEP_RING_H
+
+#include <stdint.h>
+
+#include "kernels/ops.h"
+#include "worker/tp/group.h"
+
+#define STEP_RING_SLOTS 4u
+
+enum step_kind { STEP_FORWARD = 1, STEP_STOP = 2 /* leave the loop, exit 0 */ };
+
+/* Copy of KV slots [0, tokens) between two blocks before the forward pass. */
+struct step_copy {
+    uint32_t from, to, tokens;
+};
+
+struct step_descriptor {
+    enum step_kind kind;
+    uint64_t number; /* rises by one */
+    struct step step;
+    const struct step_copy *copies;
+    uint32_t copies_count;
+};
+
+/* Bytes for the largest descriptor under these limits: group_limits.step_bytes_max. */
+size_t step_ring_bytes_max(uint32_t rows_max, uint32_t sequences_max, uint32_t table_max,
+                           uint32_t copies_max);
+/* Rank 0: blocks while the slot is still in use. 0, -ECANCELED, -ETIMEDOUT, -EMSGSIZE. */
+int step_ring_publish(struct group *group, const struct step_descriptor *descriptor);
+/* Others: wait for the next one (no deadline while idle: the abort word and rank 0's death end it).
+ * 0, -ECANCELED, -EPROTO: numbers out of range. */
+int step_ring_wait(struct group *group, struct step_descriptor *ret_descriptor);
+void step_ring_done(struct group *group);
+
+#endif
