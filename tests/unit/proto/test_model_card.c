@@ -272,7 +272,7 @@ static void test_unpack_when_a_forged_count_is_huge_is_refused(void **state)
         {name_at + 4, 0x00414141, "name holds a NUL"},
         {tokens_at, UINT32_MAX, "tokens needs 17179869184 bytes"},
         {tokens_at, MODEL_CARD_TOKENS_MAX + 1, "tokens needs"},
-        {tokens_at + 4, 13, "tokens end at 12, not at 13"},
+        {tokens_at + 4, 12, "tokens end at 13, not at 12"},
         {tokens_at + 8, 1, "do not begin at offset 0"},
         {tokens_at + 12, 0x7fffffff, "offsets of tokens fall at 1"},
         {HEADER_BYTES + 8, 9, "unknown tokenizer model"},
