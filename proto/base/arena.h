@@ -21,6 +21,7 @@ void arena_reset(struct arena *arena);
 void *arena_alloc(struct arena *arena, size_t bytes); /* NULL: past bytes_max */
 void *arena_zalloc(struct arena *arena, size_t bytes);
 char *arena_strdup(struct arena *arena, const char *text);
+/* All `bytes` of text, NULs too, and a NUL behind. */
 char *arena_strndup(struct arena *arena, const char *text, size_t bytes);
 /* NULL: past bytes_max. */
 char *arena_printf(struct arena *arena, const char *format, ...)

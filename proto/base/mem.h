@@ -14,7 +14,7 @@ void *mem_zalloc(size_t bytes);
 void *mem_calloc(size_t count, size_t size);
 void *mem_realloc(void *pointer, size_t bytes);
 char *mem_strdup(const char *text);
-char *mem_strndup(const char *text, size_t bytes);
+char *mem_strndup(const char *text, size_t bytes); /* all `bytes`, NULs too, and a NUL */
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void mem_free(void *pointer);
 
