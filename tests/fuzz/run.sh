@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# run.sh BUILD LOGS - every fuzzer in BUILD for FUZZ_SECONDS, JOBS at a time; a line "name status"
+# each. A corpus is kept in BUILD/corpus; a crash input stays in BUILD/crashes and is named.
+set -u
+build=$1 logs=$2
+one() {
+    name=$(basename "$1")
+    mkdir -p "$2/corpus/$name" "$2/crashes"
+    seeds="$(dirname "$0")/seeds/$name"
+    "$1" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$2/crashes/$name-" "$2/corpus/$name" \
+        $([ -d "$seeds" ] && echo "$seeds") >"$3/$name.log" 2>&1
+    status=$?
+    [ $status = 0 ] || tail -n 40 "$3/$name.log" >&2
+    echo "$name $status"
+}
+export -f one
+export FUZZ_SECONDS=${FUZZ_SECONDS:-60}
+find "$build" -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x | sort |
+    xargs -P "${JOBS:-2}" -I{} bash -c 'one "$@"' "$0" {} "$build" "$logs"
