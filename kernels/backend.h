@@ -48,17 +48,25 @@ struct weight {
     size_t bytes;
 };
 
+/* KV pages of a backend: block-major, so that a block of all layers is one run of bytes. The order
+ * of values inside a block is the backend's own. */
+struct kv_pool {
+    uint32_t blocks, layers, kv_heads, head_dim;
+    size_t block_bytes;
+    void *data; /* blocks * block_bytes, mem_map */
+};
+
 struct backend {
     const struct backend_ops *ops;
-    void *state;          /* the backend's own: thread pool, scratch */
-    const char *isa;      /* "avx2", "scalar"...: what was chosen, for logs and metrics */
+    void *state;     /* the backend's own: thread pool, scratch */
+    const char *isa; /* "avx2", "scalar"...: what was chosen, for logs and metrics */
     unsigned threads;
 };
 
 struct backend_settings {
-    const char *name;  /* "cpu" (default), "ref" */
-    unsigned threads;  /* >= 1, the caller included */
-    const char *isa;   /* NULL or "auto": by CPUID; else a family's name, refused when absent */
+    const char *name; /* "cpu" (default), "ref" */
+    unsigned threads; /* >= 1, the caller included */
+    const char *isa;  /* NULL or "auto": by CPUID; else a family's name, refused when absent */
 };
 
 /* 0; -ENOENT: no such backend or family, *err lists what there is; -ENOMEM. */

@@ -2,6 +2,7 @@
 #ifndef REFRAIN_KERNELS_DTYPE_H
 #define REFRAIN_KERNELS_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,8 +28,22 @@ struct dtype_info {
 
 /* NULL: a type that we do not read. */
 const struct dtype_info *dtype_info(uint32_t dtype);
-/* count values of `dtype` -> f32; count is a multiple of block_values. The definition of each type. */
+/* count values of `dtype` -> f32; count is a multiple of block_values. The definition of each type.
+ */
 void dtype_to_f32(enum dtype dtype, const void *from, float *to, size_t count);
+/* 32 consecutive values of a quantised row: value i = scale[i / 16] * q[i] + min, exactly as
+ * dtype_to_f32 says. What packers take apart without going through f32. */
+struct dtype_group {
+    float scale[2]; /* equal but for Q6_K, whose groups are 16 wide */
+    float min;
+    int8_t q[32]; /* 0..15 for the 4-bit types, else what fits the type */
+};
+/* True: a type made of groups of 32 (all the Q types). */
+bool dtype_is_quantised(enum dtype dtype);
+/* Group `group` of a row that starts at `row`. dtype_is_quantised(dtype). */
+void dtype_read_group(enum dtype dtype, const void *row, size_t group,
+                      struct dtype_group *ret_group);
+
 float f16_to_f32(uint16_t half);
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value); /* round to nearest even, NaN kept */

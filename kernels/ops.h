@@ -41,11 +41,11 @@ static inline struct tensor tensor_of(float *data, uint32_t rows, uint32_t colum
  * weight may be put together from several parts stacked by rows (q over k over v; gate over up). */
 struct weight_part {
     enum dtype dtype;
-    const void *data;    /* first row of the part */
-    size_t row_bytes;    /* distance of two rows in the file */
-    uint32_t rows;       /* N of this part */
-    uint32_t column;     /* first column taken (K slice for row-parallel weights); a multiple of the
-                            dtype's block_values */
+    const void *data; /* first row of the part */
+    size_t row_bytes; /* distance of two rows in the file */
+    uint32_t rows;    /* N of this part */
+    uint32_t column;  /* first column taken (K slice for row-parallel weights); a multiple of the
+                         dtype's block_values */
     const uint32_t *row_order; /* NULL, or rows entries: output row i is stored row row_order[i] */
 };
 
@@ -75,7 +75,7 @@ struct step {
     const uint32_t *row_first; /* [sequences + 1] */
     const uint32_t *table;     /* [sequences, table_stride] block ids */
     uint32_t table_stride;
-    const uint32_t *out_row;   /* [outputs] rows whose logits are wanted, rising */
+    const uint32_t *out_row; /* [outputs] rows whose logits are wanted, rising */
     uint32_t outputs;
 };
 
@@ -96,22 +96,22 @@ void op_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
 
 /* cos/sin table and head shape of a model, made once at load. */
 struct rope {
-    const float *cos_sin;    /* [positions, rotary_dims / 2, 2] */
+    const float *cos_sin; /* [positions, rotary_dims / 2, 2] */
     uint32_t positions;
-    uint32_t rotary_dims;    /* <= head_dim, even; dims past it are not rotated */
-    bool interleaved;        /* pairs (2i, 2i+1); else (i, i + rotary_dims / 2) */
+    uint32_t rotary_dims; /* <= head_dim, even; dims past it are not rotated */
+    bool interleaved;     /* pairs (2i, 2i+1); else (i, i + rotary_dims / 2) */
 };
 
-/* This rank's heads. Global query head of local head i is q_offset + i (counted from the first query
- * head of the first local KV head); it reads local KV head (q_offset + i) / group. */
+/* This rank's heads. Global query head of local head i is q_offset + i (counted from the first
+ * query head of the first local KV head); it reads local KV head (q_offset + i) / group. */
 struct heads {
     uint32_t q_heads, kv_heads, head_dim;
     uint32_t group;    /* query heads per KV head in the whole model */
     uint32_t q_offset; /* 0 unless a KV head is shared by several ranks */
 };
 
-/* qkv [rows, (q_heads + 2 * kv_heads) * head_dim]: rotate q in place (Su et al. 2021), rotate k, and
- * write k and v of each row into its KV slot of `layer`. */
+/* qkv [rows, (q_heads + 2 * kv_heads) * head_dim]: rotate q in place (Su et al. 2021), rotate k,
+ * and write k and v of each row into its KV slot of `layer`. */
 void op_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
              const struct rope *rope, struct kv_pool *kv, uint32_t layer, const struct step *step);
 
@@ -124,7 +124,8 @@ void op_attention(struct backend *b, struct tensor *out, const struct tensor *qk
                   const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
                   const struct step *step, float scale, uint32_t window);
 
-/* y [rows, n] = silu(gate) * up, where gate_up [rows, 2 n] holds gate then up. y may not overlap. */
+/* y [rows, n] = silu(gate) * up, where gate_up [rows, 2 n] holds gate then up. y may not overlap.
+ */
 void op_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
 
 /* x += y, element by element. */

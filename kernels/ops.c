@@ -1,0 +1,220 @@
+/* ops.c - the one place where shapes are checked, before any backend sees them.
+ *
+ * Shapes come from a checked model and from our own scheduler, so a wrong one is our bug: ASSERT.
+ * What comes from a file (dtypes, part sizes) is checked in op_weight_new and answered with an
+ * errno. Empty work returns here, so that backends need not think of zero rows. */
+#include "kernels/ops.h"
+
+#include <errno.h>
+
+#include "kernels/backend.h"
+#include "proto/base/assert.h"
+
+#define HEAD_DIM_MAX 512
+
+static void check_tensor(const struct tensor *t)
+{
+    ASSERT(t->stride >= t->columns);
+    ASSERT(t->data != NULL || t->rows == 0 || t->columns == 0);
+}
+
+static bool is_empty(const struct tensor *t)
+{
+    return t->rows == 0 || t->columns == 0;
+}
+
+static void check_heads(const struct heads *heads)
+{
+    ASSERT(heads->head_dim > 0 && heads->head_dim <= HEAD_DIM_MAX);
+    ASSERT(heads->q_heads > 0 && heads->kv_heads > 0 && heads->group > 0);
+    ASSERT((heads->q_offset + heads->q_heads - 1) / heads->group < heads->kv_heads);
+}
+
+static void check_pool(const struct kv_pool *kv, const struct heads *heads, uint32_t layer)
+{
+    ASSERT(layer < kv->layers);
+    ASSERT(kv->kv_heads == heads->kv_heads && kv->head_dim == heads->head_dim);
+}
+
+static int check_part(const struct weight_part *part, uint32_t columns, struct errmsg *err)
+{
+    const struct dtype_info *info = dtype_info(part->dtype);
+    if (info == NULL)
+        return errmsg_set(err, -ENOTSUP, "element type %u is not supported", (unsigned)part->dtype);
+    if (columns % info->block_values != 0 || part->column % info->block_values != 0)
+        return errmsg_set(err, -EINVAL, "%u columns from column %u: %s comes in blocks of %u",
+                          columns, part->column, info->name, info->block_values);
+    size_t end = ((size_t)part->column + columns) / info->block_values * info->block_bytes;
+    if (part->rows > 1 && end > part->row_bytes)
+        return errmsg_set(err, -EINVAL, "columns %u..%zu do not fit rows of %zu bytes of %s",
+                          part->column, (size_t)part->column + columns, part->row_bytes,
+                          info->name);
+    return 0;
+}
+
+int op_weight_new(struct backend *b, enum weight_use use, const struct weight_part *parts,
+                  size_t count, uint32_t columns, struct weight **ret_weight, struct errmsg *err)
+{
+    size_t rows = 0;
+    ASSERT(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        int r = check_part(&parts[i], columns, err);
+        if (r < 0)
+            return r;
+        rows += parts[i].rows;
+    }
+    if (rows == 0 || columns == 0 || rows > UINT32_MAX / 2)
+        return errmsg_set(err, -EINVAL, "a weight of %zu x %u", rows, columns);
+    int r = b->ops->weight_new(b, use, parts, count, columns, ret_weight, err);
+    ASSERT(r < 0 || ((*ret_weight)->rows == rows && (*ret_weight)->columns == columns));
+    return r;
+}
+
+void op_weight_free(struct backend *b, struct weight *weight)
+{
+    if (weight != NULL)
+        b->ops->weight_free(b, weight);
+}
+
+uint32_t op_weight_rows(const struct weight *weight)
+{
+    return weight->rows;
+}
+
+uint32_t op_weight_columns(const struct weight *weight)
+{
+    return weight->columns;
+}
+
+size_t op_weight_bytes(const struct weight *weight)
+{
+    return weight->bytes;
+}
+
+void op_embed(struct backend *b, struct tensor *x, const struct weight *weight, const uint32_t *ids)
+{
+    check_tensor(x);
+    ASSERT(x->columns == weight->columns);
+    for (uint32_t i = 0; i < x->rows; i++)
+        ASSERT(ids[i] < weight->rows);
+    if (!is_empty(x))
+        b->ops->embed(b, x, weight, ids);
+}
+
+void op_rmsnorm(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
+                float eps)
+{
+    check_tensor(x);
+    check_tensor(y);
+    ASSERT(y->rows == x->rows && y->columns == x->columns);
+    if (!is_empty(x))
+        b->ops->rmsnorm(b, y, x, w, eps);
+}
+
+void op_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
+               const struct weight *weight, bool accumulate)
+{
+    check_tensor(x);
+    check_tensor(y);
+    ASSERT(y->rows == x->rows && y->columns == weight->rows && x->columns == weight->columns);
+    if (!is_empty(y))
+        b->ops->matmul(b, y, x, weight, accumulate);
+}
+
+void op_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
+             const struct rope *rope, struct kv_pool *kv, uint32_t layer, const struct step *step)
+{
+    check_tensor(qkv);
+    check_heads(heads);
+    check_pool(kv, heads, layer);
+    ASSERT(qkv->rows == step->rows);
+    ASSERT(qkv->columns == (heads->q_heads + 2 * heads->kv_heads) * heads->head_dim);
+    ASSERT(rope->rotary_dims % 2 == 0 && rope->rotary_dims <= heads->head_dim);
+    for (uint32_t i = 0; i < step->rows; i++)
+        ASSERT(step->position[i] < rope->positions);
+    if (!is_empty(qkv))
+        b->ops->rope(b, qkv, heads, rope, kv, layer, step);
+}
+
+void op_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
+                  const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
+                  const struct step *step, float scale, uint32_t window)
+{
+    check_tensor(out);
+    check_tensor(qkv);
+    check_heads(heads);
+    check_pool(kv, heads, layer);
+    ASSERT(out->rows == step->rows && qkv->rows == step->rows);
+    ASSERT(out->columns == heads->q_heads * heads->head_dim && qkv->columns >= out->columns);
+    ASSERT(step->rows == 0 || step->row_first[step->sequences] == step->rows);
+    if (!is_empty(out))
+        b->ops->attention(b, out, qkv, heads, kv, layer, step, scale, window);
+}
+
+void op_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up)
+{
+    check_tensor(y);
+    check_tensor(gate_up);
+    ASSERT(y->rows == gate_up->rows && gate_up->columns == 2 * y->columns);
+    if (!is_empty(y))
+        b->ops->silu_mul(b, y, gate_up);
+}
+
+void op_add(struct backend *b, struct tensor *x, const struct tensor *y)
+{
+    check_tensor(x);
+    check_tensor(y);
+    ASSERT(x->rows == y->rows && x->columns == y->columns);
+    if (!is_empty(x))
+        b->ops->add(b, x, y);
+}
+
+void op_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
+                    const uint32_t *rows)
+{
+    check_tensor(x);
+    check_tensor(y);
+    ASSERT(y->columns == x->columns);
+    for (uint32_t i = 0; i < y->rows; i++)
+        ASSERT(rows[i] < x->rows);
+    if (!is_empty(y))
+        b->ops->gather_rows(b, y, x, rows);
+}
+
+int op_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
+                   uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err)
+{
+    ASSERT(blocks > 0 && layers > 0 && kv_heads > 0);
+    ASSERT(head_dim > 0 && head_dim <= HEAD_DIM_MAX);
+    return b->ops->kv_pool_new(b, blocks, layers, kv_heads, head_dim, ret_pool, err);
+}
+
+void op_kv_pool_free(struct backend *b, struct kv_pool *pool)
+{
+    if (pool != NULL)
+        b->ops->kv_pool_free(b, pool);
+}
+
+size_t op_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim)
+{
+    return b->ops->kv_block_bytes(b, layers, kv_heads, head_dim);
+}
+
+void op_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
+                    uint32_t tokens)
+{
+    ASSERT(tokens <= KV_BLOCK_TOKENS && from < pool->blocks && to < pool->blocks);
+    if (tokens > 0 && from != to)
+        b->ops->copy_blocks(b, pool, from, to, tokens);
+}
+
+int op_alloc(struct backend *b, size_t bytes, void **ret_pointer)
+{
+    return b->ops->alloc(b, bytes, ret_pointer);
+}
+
+void op_free(struct backend *b, void *pointer, size_t bytes)
+{
+    if (pointer != NULL)
+        b->ops->free(b, pointer, bytes);
+}

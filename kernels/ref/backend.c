@@ -1,0 +1,51 @@
+/* backend.c - the reference backend's table. Nothing to open: no threads, no scratch. */
+#include <errno.h>
+#include <string.h>
+
+#include "kernels/ref/ref.h"
+#include "proto/base/mem.h"
+
+static int ref_open(struct backend *b, unsigned threads, const char *isa, struct errmsg *err)
+{
+    if (isa != NULL && strcmp(isa, "scalar") != 0)
+        return errmsg_set(err, -ENOENT, "backend ref has no family '%s'; there is: scalar", isa);
+    b->isa = "scalar";
+    b->threads = 1; /* whatever was asked: one order of everything */
+    return 0;
+}
+
+static void ref_close(struct backend *b)
+{
+}
+
+static int ref_alloc(struct backend *b, size_t bytes, void **ret_pointer)
+{
+    return mem_map(bytes, ret_pointer);
+}
+
+static void ref_free(struct backend *b, void *pointer, size_t bytes)
+{
+    mem_unmap(pointer, bytes);
+}
+
+const struct backend_ops ref_backend_ops = {
+    .name = "ref",
+    .open = ref_open,
+    .close = ref_close,
+    .weight_new = ref_weight_new,
+    .weight_free = ref_weight_free,
+    .embed = ref_embed,
+    .rmsnorm = ref_rmsnorm,
+    .matmul = ref_matmul,
+    .rope = ref_rope,
+    .attention = ref_attention,
+    .silu_mul = ref_silu_mul,
+    .add = ref_add,
+    .gather_rows = ref_gather_rows,
+    .kv_pool_new = ref_kv_pool_new,
+    .kv_pool_free = ref_kv_pool_free,
+    .kv_block_bytes = ref_kv_block_bytes,
+    .copy_blocks = ref_copy_blocks,
+    .alloc = ref_alloc,
+    .free = ref_free,
+};
