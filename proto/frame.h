@@ -43,7 +43,8 @@ struct frame_peer {
     unsigned char identity[FRAME_IDENTITY_MAX];
 };
 
-/* A received message. Decoded into memory that frame_done() frees (handlers copy what they keep). */
+/* A received message. Decoded into memory that frame_done() frees (handlers copy what they keep).
+ */
 struct frame {
     enum frame_kind kind;
     struct frame_peer peer;
@@ -56,8 +57,9 @@ const char *frame_kind_name(enum frame_kind kind);
  * gone (ROUTER_MANDATORY); -EMSGSIZE: over the kind's limit. */
 int frame_send(void *socket, const struct frame_peer *peer, enum frame_kind kind,
                const ProtobufCMessage *message);
-/* with_identity: the socket is a ROUTER. 0; -EAGAIN: nothing there; -EPROTO/-EMSGSIZE/-ENOSYS: a bad message
- * was consumed, ret->kind (0 if unknown) and ret->peer are set so that it can be answered. */
+/* with_identity: the socket is a ROUTER. 0; -EAGAIN: nothing there; -EPROTO/-EMSGSIZE/-ENOSYS: a
+ * bad message was consumed, ret->kind (0 if unknown) and ret->peer are set so that it can be
+ * answered. */
 int frame_recv(void *socket, int with_identity, struct frame *ret, struct errmsg *err);
 void frame_done(struct frame *frame);
 /* The two halves without a socket, for tests and fuzzing. ret_header: 16 bytes. */
@@ -66,7 +68,7 @@ int frame_decode(const void *header, size_t header_bytes, const void *body, size
                  struct frame *ret, struct errmsg *err);
 void frame_encode_header(enum frame_kind kind, size_t body_bytes, unsigned char *ret_header);
 
-/* packed little-endian u32 <-> arrays. -EINVAL: bytes is no multiple of 4. */
+/* packed little-endian u32 -> array. -EINVAL: bytes is no multiple of 4; -EMSGSIZE: over ids_max. */
 int frame_unpack_ids(const ProtobufCBinaryData *data, uint32_t *ret_ids, size_t ids_max,
                      size_t *ret_count);
 
