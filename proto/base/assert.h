@@ -7,8 +7,8 @@
 /* Logs `file:line: function: ASSERT(expression)` to stderr and aborts. */
 _Noreturn void assert_failed(const char *file, int line, const char *function, const char *what);
 
-#define ASSERT(condition)                                                                          \
-    (__builtin_expect(!(condition), 0) ? assert_failed(__FILE__, __LINE__, __func__, #condition)   \
+#define ASSERT(condition)                                                                        \
+    (__builtin_expect(!(condition), 0) ? assert_failed(__FILE__, __LINE__, __func__, #condition) \
                                        : (void)0)
 
 #endif

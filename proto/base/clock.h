@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-uint64_t clock_ns(void);      /* monotonic */
-uint64_t clock_ms(void);      /* monotonic */
-uint64_t clock_unix_s(void);  /* wall clock */
-double clock_unix(void);      /* wall clock, seconds with fraction */
+uint64_t clock_ns(void);     /* monotonic */
+uint64_t clock_ms(void);     /* monotonic */
+uint64_t clock_unix_s(void); /* wall clock */
+double clock_unix(void);     /* wall clock, seconds with fraction */
 
 #endif

@@ -15,7 +15,8 @@ struct errmsg {
 /* Store the text and return `code` (negative), so that `return errmsg_set(err, -EINVAL, ...)`. */
 int errmsg_set(struct errmsg *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Store "text: strerror(errno)" and return -errno. Call it before anything else can change errno. */
+/* Store "text: strerror(errno)" and return -errno. Call it before anything else can change errno.
+ */
 int errmsg_errno(struct errmsg *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Put "text: " before what stands there; returns `code`. Used on the way up, to add a file name. */
 int errmsg_prefix(struct errmsg *err, int code, const char *format, ...)

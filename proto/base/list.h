@@ -56,11 +56,12 @@ static inline struct list *list_pop_front(struct list *list) /* NULL: empty */
 }
 
 #define LIST_ENTRY(item, type, member) ((type *)(void *)((char *)(item)-offsetof(type, member)))
-#define LIST_FOR(item, list)                                                                       \
-    for (struct list * (item) = (list)->next; (item) != (list); (item) = (item)->next)
+/* The parameter is not called `list`: it would replace the word in `struct list` too. */
+#define LIST_FOR(item, head) \
+    for (struct list * (item) = (head)->next; (item) != (head); (item) = (item)->next)
 /* Allows removing `item` in the body. */
-#define LIST_FOR_SAFE(item, after, list)                                                           \
-    for (struct list * (item) = (list)->next, *(after) = (item)->next; (item) != (list);           \
+#define LIST_FOR_SAFE(item, after, head)                                                 \
+    for (struct list * (item) = (head)->next, *(after) = (item)->next; (item) != (head); \
          (item) = (after), (after) = (item)->next)
 
 #endif

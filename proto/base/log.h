@@ -11,7 +11,8 @@
 
 enum log_level { LOG_ERROR = 0, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Identify the process in each line ("router", "worker.0.1"); at most 31 bytes. Default level info. */
+/* Identify the process in each line ("router", "worker.0.1"); at most 31 bytes. Default level info.
+ */
 void log_init(const char *process, enum log_level level);
 /* Level of one module (at most 32 modules may differ from the default), or of all with module NULL.
  * 0, or -ENOSPC. */
@@ -24,7 +25,7 @@ const char *log_level_name(enum log_level level);
 void log_write(enum log_level level, const char *module, const char *event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-#define LOG_AT(level, event, ...)                                                                  \
+#define LOG_AT(level, event, ...) \
     (log_enabled(level, LOG_MODULE) ? log_write(level, LOG_MODULE, event, __VA_ARGS__) : (void)0)
 #define log_error(event, ...) LOG_AT(LOG_ERROR, event, __VA_ARGS__)
 #define log_warn(event, ...) LOG_AT(LOG_WARN, event, __VA_ARGS__)

@@ -20,7 +20,7 @@ struct metric_spec {
     const char *help;
     const char *label;               /* NULL: none */
     const char *const *label_values; /* NULL-terminated, when label is set */
-    const double *buckets;           /* histogram: rising upper bounds, ended by +INFINITY (not counted) */
+    const double *buckets; /* histogram: rising upper bounds, ended by +INFINITY (not counted) */
 };
 
 struct metrics; /* a registry: one value per (spec, label value) */

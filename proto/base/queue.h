@@ -12,7 +12,7 @@
 struct queue;
 
 struct queue *queue_new(size_t items_max);
-void queue_free(struct queue *queue); /* items left are the caller's: pop them first */
+void queue_free(struct queue *queue);            /* items left are the caller's: pop them first */
 int queue_push(struct queue *queue, void *item); /* 0, or -EAGAIN: full */
 void *queue_pop(struct queue *queue);            /* NULL: empty; never blocks */
 size_t queue_count(struct queue *queue);

@@ -5,8 +5,8 @@
  *       SETTING_TEXT("model", model, NULL, "Model file (GGUF) or directory."),
  *       SETTING_U32("max-num-seqs", sequences_max, "256", 1, 65536, "Sequences per step."),
  *       SETTING_BYTES("kv-cache-memory", kv_bytes, "1GiB", "Memory of the KV block pool."),
- *       SETTING_BOOL("enable-prefix-caching", prefix_caching, "true", "Reuse KV of known prefixes."),
- *       SETTING_END};
+ *       SETTING_BOOL("enable-prefix-caching", prefix_caching, "true", "Reuse KV of known
+ * prefixes."), SETTING_END};
  *
  * Order of precedence: flag, own section of --config FILE, its [cluster] section, default.
  * A flag is `--name value` or `--name=value`; a bool also `--name` and `--no-name`; '_' and '-'
@@ -45,23 +45,28 @@ struct setting {
     const char *help;
 };
 
-#define SETTING_ROW(name_, type_, field_, dflt_, min_, max_, names_, help_)                        \
-    {name_, type_, offsetof(SETTING_STRUCT, field_), dflt_, min_, max_, names_, help_}
+#define SETTING_ROW(name_, type_, field_, dflt_, min_, max_, names_, help_)              \
+    {                                                                                    \
+        name_, type_, offsetof(SETTING_STRUCT, field_), dflt_, min_, max_, names_, help_ \
+    }
 #define SETTING_TEXT(n, f, d, h) SETTING_ROW(n, SETTING_TYPE_TEXT, f, d, 0, 0, NULL, h)
 #define SETTING_U32(n, f, d, lo, hi, h) SETTING_ROW(n, SETTING_TYPE_U32, f, d, lo, hi, NULL, h)
 #define SETTING_U64(n, f, d, lo, hi, h) SETTING_ROW(n, SETTING_TYPE_U64, f, d, lo, hi, NULL, h)
-#define SETTING_DOUBLE(n, f, d, lo, hi, h)                                                         \
+#define SETTING_DOUBLE(n, f, d, lo, hi, h) \
     SETTING_ROW(n, SETTING_TYPE_DOUBLE, f, d, lo, hi, NULL, h)
 #define SETTING_BOOL(n, f, d, h) SETTING_ROW(n, SETTING_TYPE_BOOL, f, d, 0, 0, NULL, h)
 #define SETTING_BYTES(n, f, d, h) SETTING_ROW(n, SETTING_TYPE_BYTES, f, d, 0, 0, NULL, h)
 #define SETTING_ENUM(n, f, d, names_, h) SETTING_ROW(n, SETTING_TYPE_ENUM, f, d, 0, 0, names_, h)
-#define SETTING_END {NULL, SETTING_TYPE_END, 0, NULL, 0, 0, NULL, NULL}
+#define SETTING_END                                       \
+    {                                                     \
+        NULL, SETTING_TYPE_END, 0, NULL, 0, 0, NULL, NULL \
+    }
 
 struct settings_spec {
-    const char *program;          /* "refrain-worker" */
-    const char *summary;          /* one line under the usage line */
-    const char *section;          /* "worker": its section of cluster.conf */
-    const struct setting *table;  /* ends with SETTING_END */
+    const char *program;         /* "refrain-worker" */
+    const char *summary;         /* one line under the usage line */
+    const char *section;         /* "worker": its section of cluster.conf */
+    const struct setting *table; /* ends with SETTING_END */
     /* Foreign flags answered with a sentence: NULL-terminated pairs name, sentence. May be NULL. */
     const char *const *foreign;
 };
@@ -79,7 +84,8 @@ void settings_done(const struct settings_spec *spec, void *out);
 /* One value, as from a flag. */
 int settings_set(const struct settings_spec *spec, void *out, const char *name, const char *value,
                  struct errmsg *err);
-/* Only the rows of `spec`, "name=value" separated by spaces; key-like settings ("api-key") masked. */
+/* Only the rows of `spec`, "name=value" separated by spaces; key-like settings ("api-key") masked.
+ */
 void settings_dump(const struct settings_spec *spec, const void *settings, struct buffer *out);
 /* An example file with every default and help text. */
 void settings_example(const struct settings_spec *spec, struct buffer *out);
