@@ -1,0 +1,67 @@
+/* worker_metrics.h - the one table of a worker's metrics: the worker fills it, the router writes
+ * it.
+ *
+ * A worker sends metrics_flat_get() of a registry over worker_metric_specs in every fourth
+ * Heartbeat, one list per rank; the router sets its own registry over the same table and writes it
+ * with the labels group and rank. vLLM's names are a second table over the same values. */
+#ifndef REFRAIN_PROTO_WORKER_METRICS_H
+#define REFRAIN_PROTO_WORKER_METRICS_H
+
+#include "proto/base/metrics.h"
+
+enum worker_metric {
+    WM_REQUESTS = 0, /* counter by finish: enum worker_metric_finish */
+    WM_REFUSED,      /* counter by reason: enum worker_metric_refusal */
+    WM_PROMPT_TOKENS,
+    WM_CACHED_TOKENS,
+    WM_COMPUTED_TOKENS,
+    WM_GENERATED_TOKENS,
+    WM_PREEMPTIONS,
+    WM_EVICTIONS,
+    WM_LOOKUP_BLOCKS,
+    WM_HIT_BLOCKS,
+    WM_STEPS,
+    WM_STEP_ROWS, /* tokens that went through the model */
+    WM_RUNNING,   /* gauges from here on */
+    WM_WAITING,
+    WM_PENDING_PREFILL_TOKENS,
+    WM_BLOCKS, /* by state: enum worker_metric_block */
+    WM_KV_USAGE_RATIO,
+    WM_DRAINING,
+    WM_ROUTERS,
+    WM_WEIGHTS_BYTES,
+    WM_KV_BYTES,
+    WM_RESIDENT_BYTES,
+    WM_CPU_SECONDS,  /* counter */
+    WM_STEP_SECONDS, /* histograms from here on */
+    WM_TTFT_SECONDS,
+    WM_QUEUE_SECONDS,
+    WM_PREFILL_SECONDS,
+    WORKER_METRICS
+};
+
+/* Label values, in the order of the table. */
+enum worker_metric_finish {
+    WM_FINISH_STOP = 0,
+    WM_FINISH_LENGTH,
+    WM_FINISH_CANCELLED,
+    WM_FINISH_DEADLINE,
+    WM_FINISH_ERROR
+};
+enum worker_metric_refusal {
+    WM_REFUSED_INVALID = 0,
+    WM_REFUSED_TOO_LONG,
+    WM_REFUSED_QUEUE_FULL,
+    WM_REFUSED_DRAINING
+};
+enum worker_metric_block { WM_BLOCK_EMPTY = 0, WM_BLOCK_PRIVATE, WM_BLOCK_SHARED, WM_BLOCK_CACHED };
+
+extern const struct metric_spec worker_metric_specs[WORKER_METRICS];
+
+/* vLLM's names: a registry over vllm_metric_specs is filled from one over worker_metric_specs. */
+#define VLLM_METRICS 8
+extern const struct metric_spec vllm_metric_specs[VLLM_METRICS];
+/* Counters only rise: `vllm` starts empty when `worker` does (a new worker epoch, a new pair). */
+void vllm_metrics_fill(const struct metrics *worker, struct metrics *vllm);
+
+#endif
