@@ -5,13 +5,13 @@
 /* Keys that may stand in [cluster]; a program applies those that its own table has. */
 #define CLUSTER_CONF_KEYS                                                                          \
     {                                                                                              \
-        "model", "served-model-name", "groups", "tensor-parallel-size", "host", "port",            \
-            "run-dir", "threads", "kv-cache-memory", "max-model-len", "log-level", NULL            \
+        "model", "served-model-name", "groups", "tensor-parallel-size", "host", "port", "run-dir", \
+            "threads", "kv-cache-memory", "max-model-len", "log-level", NULL                       \
     }
 /* Sections of the programs; a program refuses any other. "worker.N" holds group N's own values. */
-#define CLUSTER_CONF_SECTIONS                                                                      \
-    {                                                                                              \
-        "cluster", "router", "worker", "up", NULL                                                  \
+#define CLUSTER_CONF_SECTIONS                     \
+    {                                             \
+        "cluster", "router", "worker", "up", NULL \
     }
 
 #endif

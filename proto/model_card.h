@@ -54,19 +54,20 @@ struct model_card {
     uint32_t vocab_size;
 
     enum tokenizer_model tokenizer;
-    char *pre;                    /* GGUF pre-tokenizer name ("smollm"), "" when none */
-    struct string_table patterns; /* explicit pre-tokenizer regexes in order, when the file has them */
-    struct string_table tokens;   /* as stored: byte-alphabet for BPE, U+2581 for SPM */
-    const uint8_t *token_types;   /* enum token_type, one per token */
-    const uint8_t *token_flags;   /* enum token_flag bits, one per token; NULL: none has any */
-    const float *scores;          /* one per token, or NULL */
-    struct string_table merges;   /* "left right", rank = index; empty for SPM */
+    char *pre; /* GGUF pre-tokenizer name ("smollm"), "" when none */
+    struct string_table
+        patterns; /* explicit pre-tokenizer regexes in order, when the file has them */
+    struct string_table tokens;       /* as stored: byte-alphabet for BPE, U+2581 for SPM */
+    const uint8_t *token_types;       /* enum token_type, one per token */
+    const uint8_t *token_flags;       /* enum token_flag bits, one per token; NULL: none has any */
+    const float *scores;              /* one per token, or NULL */
+    struct string_table merges;       /* "left right", rank = index; empty for SPM */
     uint32_t bos, eos, eot, unk, pad; /* TOKEN_ID_NONE when absent */
     bool add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
-    bool ignore_merges;           /* a whole pre-token found in the vocabulary is taken directly */
+    bool ignore_merges; /* a whole pre-token found in the vocabulary is taken directly */
     bool normalize_nfc;
 
-    char *chat_template; /* Jinja source, NULL when the file has none */
+    char *chat_template;                  /* Jinja source, NULL when the file has none */
     uint32_t eos_ids[MODEL_CARD_EOS_MAX]; /* all ids that end an answer */
     uint32_t eos_count;
     /* Generation defaults of the model; NAN / 0 when it states none. */

@@ -60,7 +60,7 @@ struct dispatch {
     uint32_t group;
     uint32_t predicted_hit_tokens;
     double predicted_seconds;
-    const char *why;            /* static: "prefix", "spill", "cold", "only", "round_robin"... */
+    const char *why; /* static: "prefix", "spill", "cold", "only", "round_robin"... */
 
     /* The links' own. */
     struct list link;
@@ -85,8 +85,8 @@ int worker_links_new(uv_loop_t *loop, const struct links_settings *settings,
 void worker_links_close(struct worker_links *links, void (*on_closed)(void *user), void *user);
 
 /* Choose a worker and submit. 0; -ENOENT: no such model; -EAGAIN: no worker ready (503);
- * -EBUSY: limits (429; dispatch->predicted_seconds says when it would fit); -EINVAL: prompt longer than the
- * smallest context of the model's workers, *err has the numbers. */
+ * -EBUSY: limits (429; dispatch->predicted_seconds says when it would fit); -EINVAL: prompt longer
+ * than the smallest context of the model's workers, *err has the numbers. */
 int links_dispatch(struct worker_links *links, struct dispatch *dispatch, struct errmsg *err);
 /* Stop it: ticket released, Cancel sent; no more callbacks for it. */
 void links_cancel(struct worker_links *links, struct dispatch *dispatch);

@@ -25,22 +25,24 @@ struct http_server;
 struct http_exchange;
 
 struct http_limits {
-    uint32_t clients_max;           /* 1024; past it accept pauses */
-    uint32_t header_bytes_max;      /* 16 KiB for request line and headers -> 431 (414: target > 8 KiB) */
-    uint32_t headers_max;           /* 100 -> 431 */
-    uint64_t body_bytes_max;        /* 8 MiB -> 413 */
-    uint32_t header_timeout_ms;     /* 10 s from first byte to end of headers -> 408 */
-    uint32_t body_timeout_ms;       /* 30 s for the body -> 408 */
-    uint32_t idle_timeout_ms;       /* 75 s between requests -> close */
-    uint32_t write_timeout_ms;      /* 60 s without write progress -> close */
-    uint64_t write_bytes_max;       /* 4 MiB not yet taken by a slow reader -> close */
+    uint32_t clients_max; /* 1024; past it accept pauses */
+    uint32_t
+        header_bytes_max;    /* 16 KiB for request line and headers -> 431 (414: target > 8 KiB) */
+    uint32_t headers_max;    /* 100 -> 431 */
+    uint64_t body_bytes_max; /* 8 MiB -> 413 */
+    uint32_t header_timeout_ms; /* 10 s from first byte to end of headers -> 408 */
+    uint32_t body_timeout_ms;   /* 30 s for the body -> 408 */
+    uint32_t idle_timeout_ms;   /* 75 s between requests -> close */
+    uint32_t write_timeout_ms;  /* 60 s without write progress -> close */
+    uint64_t write_bytes_max;   /* 4 MiB not yet taken by a slow reader -> close */
 };
 void http_limits_default(struct http_limits *limits);
 
 typedef void (*http_handler_fn)(struct http_exchange *exchange, void *user);
 struct http_route {
     const char *method; /* "GET" */
-    const char *path;   /* "/v1/models"; a last part "/{}" matches one segment, see exchange_segment */
+    const char
+        *path; /* "/v1/models"; a last part "/{}" matches one segment, see exchange_segment */
     http_handler_fn handler;
 };
 
@@ -56,7 +58,8 @@ int http_server_listen(struct http_server *server, const char *host, uint16_t po
                        uint16_t *ret_port, struct errmsg *err);
 /* Take over a listening socket (systemd socket activation). */
 int http_server_listen_fd(struct http_server *server, int fd, struct errmsg *err);
-/* Stop accepting; idle connections close now, busy ones after their response (Connection: close). */
+/* Stop accepting; idle connections close now, busy ones after their response (Connection: close).
+ */
 void http_server_drain(struct http_server *server);
 /* Close everything; on_closed runs once all handles are gone and the server is freed. */
 void http_server_close(struct http_server *server, void (*on_closed)(void *user), void *user);
@@ -64,8 +67,10 @@ void http_server_counts(const struct http_server *server, struct http_counts *re
 
 /* The request. Texts live as long as the exchange; NULL when absent. */
 const char *http_exchange_method(const struct http_exchange *exchange);
-const char *http_exchange_path(const struct http_exchange *exchange);  /* percent-decoded, no query */
-const char *http_exchange_query(const struct http_exchange *exchange); /* raw, without '?', or NULL */
+const char *
+http_exchange_path(const struct http_exchange *exchange); /* percent-decoded, no query */
+const char *
+http_exchange_query(const struct http_exchange *exchange); /* raw, without '?', or NULL */
 const char *http_exchange_segment(const struct http_exchange *exchange); /* what "{}" matched */
 const char *http_exchange_header(const struct http_exchange *exchange, const char *name);
 const void *http_exchange_body(const struct http_exchange *exchange, size_t *ret_bytes);

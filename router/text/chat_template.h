@@ -29,12 +29,13 @@ enum span_source {
     SPAN_ROLE,        /* messages[message].role */
     SPAN_TOOLS,       /* from `tools` */
     SPAN_DOCUMENTS,
-    SPAN_KWARGS,      /* chat_template_kwargs */
+    SPAN_KWARGS, /* chat_template_kwargs */
 };
 /* Output bytes [start, end) came from outside the template. Everything else is the template's own
- * text. Rising, not overlapping. Text that passed through filters or methods (trim, replace, tojson,
- * +, ~, slices...) keeps its mark byte for byte where the operation copies bytes, and is marked as a
- * whole where it transforms them. */
+ * text. Rising, not overlapping. Text that passed through filters or methods (trim, replace,
+ * tojson,
+ * +, ~, slices...) keeps its mark byte for byte where the operation copies bytes, and is marked as
+ * a whole where it transforms them. */
 struct text_span {
     uint32_t start, end;
     enum span_source source;
@@ -48,7 +49,7 @@ struct render_input {
     const json_t *kwargs;    /* object or NULL: extra variables */
     bool add_generation_prompt;
     const char *bos_token, *eos_token; /* NULL: undefined */
-    double now; /* unix seconds for strftime_now, local time UTC */
+    double now;                        /* unix seconds for strftime_now, local time UTC */
 };
 
 struct rendered {

@@ -1,6 +1,7 @@
 /* stop.h - stop strings across chunk borders: text that might still become one is held back.
  *
- * Aho-Corasick is not needed: at most STOP_STRINGS_MAX strings of STOP_BYTES_MAX bytes. Thread: one. */
+ * Aho-Corasick is not needed: at most STOP_STRINGS_MAX strings of STOP_BYTES_MAX bytes. Thread:
+ * one. */
 #ifndef REFRAIN_ROUTER_TEXT_STOP_H
 #define REFRAIN_ROUTER_TEXT_STOP_H
 

@@ -4,11 +4,12 @@
  * which makes a tokenizer single-threaded: one per thread (or loop).
  *
  * The rule about control tokens: text of a control or user-defined token becomes that token only
- * where the *template* (or a raw /v1/completions prompt, when parse_special is set) wrote it. Inside
- * a `literal` span, i.e. text that a user supplied, control tokens (TOKEN_CONTROL) are never
- * recognised: the characters are tokenized as ordinary text. User-defined tokens (TOKEN_USER_DEFINED) are ordinary vocabulary
- * and are recognised everywhere. A match that only partly lies outside literal spans does not count.
- * Pre-tokenization and merging run across span borders as if they were not there. */
+ * where the *template* (or a raw /v1/completions prompt, when parse_special is set) wrote it.
+ * Inside a `literal` span, i.e. text that a user supplied, control tokens (TOKEN_CONTROL) are never
+ * recognised: the characters are tokenized as ordinary text. User-defined tokens
+ * (TOKEN_USER_DEFINED) are ordinary vocabulary and are recognised everywhere. A match that only
+ * partly lies outside literal spans does not count. Pre-tokenization and merging run across span
+ * borders as if they were not there. */
 #ifndef REFRAIN_ROUTER_TEXT_TOKENIZER_H
 #define REFRAIN_ROUTER_TEXT_TOKENIZER_H
 
@@ -36,8 +37,8 @@ struct text_range {
 };
 
 struct tokenize_options {
-    bool add_special;   /* BOS/EOS as the card says */
-    bool parse_special; /* recognise control tokens outside literal spans */
+    bool add_special;                 /* BOS/EOS as the card says */
+    bool parse_special;               /* recognise control tokens outside literal spans */
     const struct text_range *literal; /* rising, not overlapping; may be NULL */
     size_t literal_count;
 };

@@ -7,14 +7,14 @@
  *     +-------------------------- evict (take, or reset) ---------------+
  *
  * EMPTY: nobody's, no content. PRIVATE: referenced, content not (yet) findable. SHARED: referenced
- * and in the hash index. CACHED: not referenced, in the index, reclaimable. Blocks are ids u32; only
- * books are kept here, the KV itself is the backend's.
+ * and in the hash index. CACHED: not referenced, in the index, reclaimable. Blocks are ids u32;
+ * only books are kept here, the KV itself is the backend's.
  *
- * One intrusive free list of EMPTY and CACHED blocks: taken from its head; unhashed blocks return to
- * its head, hashed ones to its tail, a sequence's in reverse order (children before parents), so LRU
- * eviction never orphans a child: child present => parent present (prefix-closed).
- * On a hash hit the stored token ids and the parent are compared too: a collision is a miss.
- * Cost: O(1) per block. Memory: fixed at start. Thread: engine only. */
+ * One intrusive free list of EMPTY and CACHED blocks: taken from its head; unhashed blocks return
+ * to its head, hashed ones to its tail, a sequence's in reverse order (children before parents), so
+ * LRU eviction never orphans a child: child present => parent present (prefix-closed). On a hash
+ * hit the stored token ids and the parent are compared too: a collision is a miss. Cost: O(1) per
+ * block. Memory: fixed at start. Thread: engine only. */
 #ifndef REFRAIN_WORKER_KV_BLOCK_POOL_H
 #define REFRAIN_WORKER_KV_BLOCK_POOL_H
 
@@ -49,8 +49,8 @@ int block_pool_new(uint32_t blocks_total, bool prefix_caching, const struct bloc
                    struct block_pool **ret_pool, struct errmsg *err);
 void block_pool_free(struct block_pool *pool);
 
-/* Take `count` blocks (PRIVATE, one reference each), evicting cached ones from the free list's head.
- * 0, or -ENOSPC: then none was taken. */
+/* Take `count` blocks (PRIVATE, one reference each), evicting cached ones from the free list's
+ * head. 0, or -ENOSPC: then none was taken. */
 int block_pool_take(struct block_pool *pool, uint32_t count, uint32_t *ret_ids);
 void block_pool_ref(struct block_pool *pool, uint32_t id);
 /* Give references back, last id first (tail of a sequence first). */
@@ -60,10 +60,19 @@ void block_pool_unref(struct block_pool *pool, const uint32_t *ids, uint32_t cou
  * `root` (first block): else it stays PRIVATE, as it does when the hash is already there. */
 void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash parent,
                      struct block_hash hash, const uint32_t *ids, bool first);
+/* The block holds the last `tokens` (1..15) computed tokens of a sequence that is about to let go:
+ * publish it for block_pool_match_partial(). Stays PRIVATE when a sibling holds all of them. */
+void block_pool_seal_tail(struct block_pool *pool, uint32_t id, struct block_hash parent,
+                          const uint32_t *ids, uint32_t tokens, bool first);
 /* How many leading blocks of the chain are findable; their ids to ret_ids. References nothing.
  * hashes[0..count) chained from the root, ids: count * 16 token ids. */
 uint32_t block_pool_match(struct block_pool *pool, const struct block_hash *hashes,
                           const uint32_t *ids, uint32_t count, uint32_t *ret_ids);
+/* The same, and the first block must have been sealed under `root`: a salt that was made to collide
+ * gets nothing. */
+uint32_t block_pool_match_root(struct block_pool *pool, struct block_hash root,
+                               const struct block_hash *hashes, const uint32_t *ids, uint32_t count,
+                               uint32_t *ret_ids);
 /* A findable child of `parent` (or of the root: first) whose leading tokens agree the longest with
  * ids[0..count): its id and *ret_tokens (1..15, or 16), BLOCK_NONE when no token agrees. For
  * token-granular reuse: the caller references it, copies the head, and lets go. */
@@ -74,6 +83,18 @@ void block_pool_ref_all(struct block_pool *pool, const uint32_t *ids, uint32_t c
 
 enum block_state block_pool_state(const struct block_pool *pool, uint32_t id);
 uint32_t block_pool_refs(const struct block_pool *pool, uint32_t id);
+/* Computed tokens published in the block: 0, a tail's 1..15, or 16. */
+uint32_t block_pool_tokens(const struct block_pool *pool, uint32_t id);
+/* The block published under `hash`, or BLOCK_NONE. */
+uint32_t block_pool_find(const struct block_pool *pool, struct block_hash hash);
+bool block_pool_has_children(const struct block_pool *pool, struct block_hash parent);
+/* Was a block of this hash (or a tail under this parent) evicted lately? A guess, for people. */
+bool block_pool_evicted(const struct block_pool *pool, struct block_hash hash);
+bool block_pool_evicted_tail(const struct block_pool *pool, struct block_hash parent);
+bool block_pool_caching(const struct block_pool *pool);
+/* Count one admission: `lookups` blocks asked for, `hits` of them found. Matching itself does not
+ * count, because a waiting request is matched again in each step. */
+void block_pool_note_lookup(struct block_pool *pool, uint32_t lookups, uint32_t hits);
 /* EMPTY + CACHED: what take() can give. */
 uint32_t block_pool_available(const struct block_pool *pool);
 void block_pool_counts(const struct block_pool *pool, struct block_counts *ret_counts);

@@ -16,14 +16,14 @@ struct block_table {
 };
 
 void block_table_init(struct block_table *table, uint32_t blocks_max);
-/* Add blocks until `tokens` tokens in all have a slot. 0, or -ENOSPC: the pool cannot give them all;
- * then none was taken and the scheduler preempts. */
+/* Add blocks until `tokens` tokens in all have a slot. 0, or -ENOSPC: the pool cannot give them
+ * all; then none was taken and the scheduler preempts. */
 int block_table_grow(struct block_table *table, struct block_pool *pool, uint32_t tokens);
 /* Append blocks already referenced (a prefix hit). */
 void block_table_adopt(struct block_table *table, const uint32_t *ids, uint32_t count);
-/* Give every reference back, tail first: the prefix stays cached the longest. Frees the array too
- * when `done`. */
+/* Give every reference back, tail first: the prefix stays cached the longest. The table may grow
+ * again afterwards. */
 void block_table_drop(struct block_table *table, struct block_pool *pool);
-void block_table_done(struct block_table *table); /* must be dropped */
+void block_table_done(struct block_table *table); /* frees the array; must be dropped before */
 
 #endif

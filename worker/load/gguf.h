@@ -2,7 +2,8 @@
  *
  * Format: GGUF version 2 and 3, little-endian. Hostile files get a named error, never a crash:
  * truncated, absurd counts, overlapping or misaligned tensors, unknown types, duplicate names,
- * strings past the end, nested arrays. Views stay valid until gguf_close. Thread: any (read-only). */
+ * strings past the end, nested arrays. Views stay valid until gguf_close. Thread: any (read-only).
+ */
 #ifndef REFRAIN_WORKER_LOAD_GGUF_H
 #define REFRAIN_WORKER_LOAD_GGUF_H
 
@@ -35,9 +36,12 @@ struct gguf_tensor {
 
 /* path: a file. 0; -ENOENT...; -EINVAL with a sentence that names file, key or tensor. */
 int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *err);
-/* The same over memory that outlives it (tests, fuzzing). */
+/* The same over memory that outlives it (tests, fuzzing); 64-byte aligned where tensors are used.
+ */
 int gguf_open_memory(const void *data, size_t bytes, struct gguf **ret_gguf, struct errmsg *err);
-void gguf_close(struct gguf *gguf);
+void gguf_close(struct gguf *gguf); /* NULL is fine */
+/* These bytes of the file were used and will not be again soon: they leave our resident memory. */
+void gguf_drop_pages(const struct gguf *gguf, const void *data, size_t bytes);
 
 size_t gguf_tensors_count(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
@@ -49,10 +53,10 @@ int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret_value);
 int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret_value);
 int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret_value);
 int gguf_get_string(const struct gguf *gguf, const char *key, struct gguf_string *ret_value);
-/* Arrays: count, then item by item (O(1) for numbers; strings are indexed on first use). */
+/* Arrays: views; i32 also from u32 whose values fit. */
 int gguf_array_count(const struct gguf *gguf, const char *key, uint32_t *ret_count);
-int gguf_array_strings(const struct gguf *gguf, const char *key, const struct gguf_string **ret_items,
-                       uint32_t *ret_count);
+int gguf_array_strings(const struct gguf *gguf, const char *key,
+                       const struct gguf_string **ret_items, uint32_t *ret_count);
 int gguf_array_i32(const struct gguf *gguf, const char *key, const int32_t **ret_items,
                    uint32_t *ret_count);
 int gguf_array_f32(const struct gguf *gguf, const char *key, const float **ret_items,

@@ -10,6 +10,7 @@
 
 #define MODEL_LAYERS_MAX 512u
 #define MODEL_HEADS_MAX 1024u
+#define MODEL_HEAD_DIM_MAX 512u
 
 struct model_config {
     char architecture[32]; /* "llama" */
@@ -22,6 +23,9 @@ struct model_config {
     bool tied_embedding;   /* lm_head = embedding */
     uint32_t window;       /* sliding window, 0: none */
     float attention_scale; /* 1 / sqrt(head_dim) unless the model has its own */
+    float rope_scale;      /* positions are multiplied by it: 1, or 1 / factor (linear scaling) */
+    /* Pair i turns rope_divisors[i] times slower (Llama 3: tensor rope_freqs); 1 otherwise. */
+    float rope_divisors[MODEL_HEAD_DIM_MAX / 2];
 };
 
 /* 0; -EINVAL: missing or impossible numbers; -ENOTSUP: an architecture we do not run, *err names it

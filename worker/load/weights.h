@@ -1,8 +1,8 @@
 /* weights.h - model file -> the packed matrices of one rank.
  *
  * Maps the file, hands each tensor's shard to the backend for packing, drops the mapping's pages
- * afterwards, so that a rank's resident memory is its shard. Llama GGUF stores q/k rows permuted for
- * interleaved RoPE; they are kept so and config.rope_interleaved says it. */
+ * afterwards, so that a rank's resident memory is its shard. Llama GGUF stores q/k rows permuted
+ * for interleaved RoPE; they are kept so and config.rope_interleaved says it. */
 #ifndef REFRAIN_WORKER_LOAD_WEIGHTS_H
 #define REFRAIN_WORKER_LOAD_WEIGHTS_H
 
@@ -11,12 +11,12 @@
 #include "worker/load/model_config.h"
 
 struct layer_weights {
-    float *attention_norm; /* [hidden] */
-    float *ffn_norm;       /* [hidden] */
-    struct weight *qkv;    /* [(q + 2 kv) * head_dim, hidden]: local q heads, then k, then v */
-    struct weight *output; /* [hidden, q * head_dim] */
+    float *attention_norm;  /* [hidden] */
+    float *ffn_norm;        /* [hidden] */
+    struct weight *qkv;     /* [(q + 2 kv) * head_dim, hidden]: local q heads, then k, then v */
+    struct weight *output;  /* [hidden, q * head_dim] */
     struct weight *gate_up; /* [2 * ffn_count, hidden]: gate rows then up rows */
-    struct weight *down;   /* [hidden, ffn_count] */
+    struct weight *down;    /* [hidden, ffn_count] */
 };
 
 struct weights {

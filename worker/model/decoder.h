@@ -4,8 +4,8 @@
  *   per layer: x += reduce(attention(norm(x)) Wo);  x += reduce(silu(g) * u Wd)
  *   logits = gather(norm(x[out_row]) Whead)
  *
- * One file for all architectures; differences are switches of struct model_config. The same calls on
- * every backend and every rank count. All activation memory is allocated by decoder_new; forward
+ * One file for all architectures; differences are switches of struct model_config. The same calls
+ * on every backend and every rank count. All activation memory is allocated by decoder_new; forward
  * allocates nothing. Thread: the engine's (or the follower's loop). */
 #ifndef REFRAIN_WORKER_MODEL_DECODER_H
 #define REFRAIN_WORKER_MODEL_DECODER_H
@@ -24,8 +24,8 @@ struct decoder_settings {
     struct weights *weights;
     struct backend *backend;
     struct comm *comm;
-    uint32_t rows_max;     /* --max-num-batched-tokens */
-    uint32_t outputs_max;  /* rows of logits per step */
+    uint32_t rows_max;      /* --max-num-batched-tokens */
+    uint32_t outputs_max;   /* rows of logits per step */
     uint32_t positions_max; /* --max-model-len: length of the RoPE table */
     uint32_t kv_blocks;
 };

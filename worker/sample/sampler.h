@@ -2,8 +2,8 @@
  *
  * A row's token depends on its logits, its parameters, its seed and its position only: the random
  * number is Philox(seed, position of the new token), so batch, preemption and restart of the step
- * cannot change it. Order as in vLLM: penalties, logit mask (tokens_min), temperature, min-p, top-k,
- * top-p, draw. Greedy ties: lowest id. Thread: engine's; scratch is the sampler's. */
+ * cannot change it. Order as in vLLM: penalties, logit mask (tokens_min), temperature, min-p,
+ * top-k, top-p, draw. Greedy ties: lowest id. Thread: engine's; scratch is the sampler's. */
 #ifndef REFRAIN_WORKER_SAMPLE_SAMPLER_H
 #define REFRAIN_WORKER_SAMPLE_SAMPLER_H
 
@@ -21,16 +21,16 @@ struct sample_params {
     double min_p;       /* 0: off */
     uint64_t seed;
     double repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
-    uint32_t logprobs;  /* 0: none; n + 1: chosen and n best */
+    uint32_t logprobs; /* 0: none; n + 1: chosen and n best */
 };
 
 /* What one row needs besides its logits. */
 struct sample_row {
     const struct sample_params *params;
-    uint32_t position;           /* of the token being sampled: its Philox draw */
-    const uint32_t *banned;      /* ids that must not be sampled now (stop ids before tokens_min) */
+    uint32_t position;      /* of the token being sampled: its Philox draw */
+    const uint32_t *banned; /* ids that must not be sampled now (stop ids before tokens_min) */
     uint32_t banned_count;
-    const uint32_t *prompt_ids;  /* for penalties; may be NULL when they are off */
+    const uint32_t *prompt_ids; /* for penalties; may be NULL when they are off */
     uint32_t prompt_count;
     const uint32_t *output_ids;
     uint32_t output_count;
@@ -49,10 +49,12 @@ struct sampler;
 
 struct sampler *sampler_new(uint32_t vocab_size);
 void sampler_free(struct sampler *sampler);
-/* logits [vocab_size] are scribbled on. Rows with NaN logits: -EIO (a kernel bug or broken weights). */
+/* logits [vocab_size] are scribbled on. Rows with NaN logits: -EIO (a kernel bug or broken
+ * weights). */
 int sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
                    struct sample_result *ret_result);
-/* Every number in range? -EINVAL and a sentence that names the parameter otherwise. NaN is refused. */
+/* Every number in range? -EINVAL and a sentence that names the parameter otherwise. NaN is refused.
+ */
 int sample_params_check(const struct sample_params *params, struct errmsg *err);
 
 #endif

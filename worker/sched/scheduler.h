@@ -42,9 +42,9 @@ struct plan_copy {
 struct step_plan {
     struct plan_entry *entries; /* capacity sequences_max; owned by the scheduler */
     uint32_t entries_count;
-    struct plan_copy *copies;   /* before the forward pass; capacity sequences_max */
+    struct plan_copy *copies; /* before the forward pass; capacity sequences_max */
     uint32_t copies_count;
-    uint32_t rows;              /* sum of entries' rows, <= step_tokens_max */
+    uint32_t rows; /* sum of entries' rows, <= step_tokens_max */
 };
 
 struct scheduler_counts {
@@ -57,7 +57,7 @@ struct scheduler_counts {
 /* What commit tells the engine of one sequence; texts are static. */
 struct commit_item {
     struct sequence *sequence;
-    bool first;             /* first token of this request */
+    bool first; /* first token of this request */
     bool has_token;
     struct sample_result token;
     enum sequence_finish finish; /* != NONE: call scheduler_release after reporting it */
@@ -67,8 +67,9 @@ int scheduler_new(const struct scheduler_settings *settings, struct block_pool *
                   struct scheduler **ret_scheduler, struct errmsg *err);
 void scheduler_free(struct scheduler *scheduler); /* cancels what is left */
 
-/* Queue a request. 0; -EINVAL: empty prompt, id out of vocabulary, tokens_max 0, bad sampling, duplicate request id;
- * -E2BIG: can never fit (context length or pool; *err has the numbers); -EAGAIN: queue full. */
+/* Queue a request. 0; -EINVAL: empty prompt, id out of vocabulary, tokens_max 0, bad sampling,
+ * duplicate request id; -E2BIG: can never fit (context length or pool; *err has the numbers);
+ * -EAGAIN: queue full. */
 int scheduler_add(struct scheduler *scheduler, const struct sequence_params *params,
                   struct sequence **ret_sequence, struct errmsg *err);
 struct sequence *scheduler_find(struct scheduler *scheduler, const char *request_id); /* or NULL */
@@ -76,8 +77,8 @@ struct sequence *scheduler_find(struct scheduler *scheduler, const char *request
  * unless it is in the step being computed (then at commit). */
 void scheduler_cancel(struct scheduler *scheduler, struct sequence *sequence,
                       enum sequence_finish finish);
-/* The next step. *ret_plan stays valid until commit. rows 0: nothing to compute (commit still has to be called:
- * it reports cancelled and expired requests). */
+/* The next step. *ret_plan stays valid until commit. rows 0: nothing to compute (commit still has
+ * to be called: it reports cancelled and expired requests). */
 void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct step_plan *ret_plan);
 /* results[i] belongs to the i-th entry with want_token. Fills items (capacity sequences_max +
  * waiting_max), returns their count. */

@@ -51,19 +51,19 @@ struct sequence {
     struct sequence_params params;
     enum sequence_state state;
     enum sequence_finish finish;
-    uint32_t *ids;         /* prompt, then output */
+    uint32_t *ids; /* prompt, then output */
     uint32_t ids_count, ids_max;
     uint32_t prompt_tokens;
-    uint32_t computed;     /* leading ids whose KV is in the table */
-    uint32_t sealed;       /* leading blocks that were sealed */
+    uint32_t computed; /* leading ids whose KV is in the table */
+    uint32_t sealed;   /* leading blocks that were sealed */
     struct block_table table;
     struct block_hash *hashes; /* of full prompt blocks at least; grown with sealing */
     uint32_t hashes_count;
-    uint32_t cached_tokens;    /* reused at the first admission */
+    uint32_t cached_tokens; /* reused at the first admission */
     uint32_t preemptions;
-    uint32_t bypassed;         /* later requests that were admitted before this one */
+    uint32_t bypassed; /* later requests that were admitted before this one */
     uint64_t scheduled_ns, first_token_ns;
-    const char *miss;          /* one word, static text; "" = nothing was missed */
+    const char *miss; /* one word, static text; "" = nothing was missed */
 };
 
 static inline uint32_t sequence_output_tokens(const struct sequence *seq)

@@ -34,9 +34,9 @@ void comm_free(struct comm *comm);
 
 /* values[i] = sum over ranks, in rank order, of values[i]; in place. 0, -ECANCELED, -ETIMEDOUT. */
 int comm_all_reduce_sum(struct comm *comm, float *values, size_t count);
-/* Rank r has part [rows, columns[r]]; rank 0 gets ret_full [rows, sum of columns]; others pass NULL.
- * `columns` has one entry per rank and is the same on all. */
-int comm_gather_columns(struct comm *comm, const float *part, uint32_t rows, const uint32_t *columns,
-                        float *ret_full);
+/* Rank r has part [rows, columns[r]]; rank 0 gets ret_full [rows, sum of columns]; others pass
+ * NULL. `columns` has one entry per rank and is the same on all. */
+int comm_gather_columns(struct comm *comm, const float *part, uint32_t rows,
+                        const uint32_t *columns, float *ret_full);
 
 #endif

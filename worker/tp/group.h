@@ -6,7 +6,8 @@
  * every wait in here checks the abort word and a deadline and then returns -ECANCELED/-ETIMEDOUT;
  * the caller ends its process with a non-zero code and the supervisor restarts the group.
  * Waiting policy (measured, facts/kernels.md 3.5): ranks <= cores: spin ~2000 then futex; more
- * ranks than cores: spin <= 200, then sched_yield, futex after ~1 ms. Idle ranks sleep in a futex. */
+ * ranks than cores: spin <= 200, then sched_yield, futex after ~1 ms. Idle ranks sleep in a futex.
+ */
 #ifndef REFRAIN_WORKER_TP_GROUP_H
 #define REFRAIN_WORKER_TP_GROUP_H
 
@@ -40,7 +41,8 @@ const char *group_aborted(const struct group *group);
 /* "I am alive, in step n" (any rank); read by rank 0's io thread and the status page. */
 void group_beat(struct group *group, uint64_t step);
 uint64_t group_beat_age_ms(const struct group *group, uint32_t rank);
-/* All ranks arrive within deadline_ms. 0, -ECANCELED, -ETIMEDOUT. Used once, when all are loaded. */
+/* All ranks arrive within deadline_ms. 0, -ECANCELED, -ETIMEDOUT. Used once, when all are loaded.
+ */
 int group_barrier(struct group *group, uint32_t deadline_ms);
 
 #endif

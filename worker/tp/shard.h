@@ -1,10 +1,11 @@
 /* shard.h - which part of every matrix a rank holds. Pure arithmetic; every rank computes all.
  *
  * Heads: with ranks <= kv_heads, KV heads are dealt out as evenly as they go (first ranks one more)
- * with their whole query groups: 9 query / 3 KV heads over 2 ranks = 6/2 + 3/1. With more ranks than
- * KV heads, query heads are dealt out and a rank holds (a replica of) each KV head that its query heads read.
- * A rank may have no heads. FFN columns: in units of `ffn_unit` (32: a quantisation group) where
- * ffn is a multiple of it, else of 1. Vocabulary rows of lm_head: in units of 16. */
+ * with their whole query groups: 9 query / 3 KV heads over 2 ranks = 6/2 + 3/1. With more ranks
+ * than KV heads, query heads are dealt out and a rank holds (a replica of) each KV head that its
+ * query heads read. A rank may have no heads. FFN columns: in units of `ffn_unit` (32: a
+ * quantisation group) where ffn is a multiple of it, else of 1. Vocabulary rows of lm_head: in
+ * units of 16. */
 #ifndef REFRAIN_WORKER_TP_SHARD_H
 #define REFRAIN_WORKER_TP_SHARD_H
 
