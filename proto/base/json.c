@@ -33,7 +33,8 @@ static size_t skip_string(const char *text, size_t bytes, size_t at)
     return bytes;
 }
 
-static int check_depth(const char *text, size_t bytes, struct errmsg *err)
+/* Depth; and no NUL outside of strings, which jansson takes for the end after a number. */
+static int check_first(const char *text, size_t bytes, struct errmsg *err)
 {
     size_t depth = 0;
 
@@ -53,6 +54,8 @@ static int check_depth(const char *text, size_t bytes, struct errmsg *err)
             if (depth > 0)
                 depth--; /* below zero is malformed: jansson says so */
             break;
+        case '\0':
+            return errmsg_set(err, -EINVAL, "JSON: NUL at byte %zu", at);
         default:
             break;
         }
@@ -116,7 +119,7 @@ int json_parse(const char *text, size_t bytes, size_t bytes_max, json_t **ret_va
     if (bytes > bytes_max)
         return errmsg_set(err, -E2BIG, "JSON of %zu bytes, at most %zu are allowed", bytes,
                           bytes_max);
-    r = check_depth(text, bytes, err);
+    r = check_first(text, bytes, err);
     if (r < 0)
         return r;
     value = json_loadb(text, bytes, flags, &error);
