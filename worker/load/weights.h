@@ -10,6 +10,7 @@
 #include "worker/load/gguf.h"
 #include "worker/load/model_config.h"
 
+/* A matrix of which a rank holds nothing (more ranks than heads) is NULL. */
 struct layer_weights {
     float *attention_norm;  /* [hidden] */
     float *ffn_norm;        /* [hidden] */
