@@ -6,11 +6,15 @@
  * order), chunked bodies, limits on every size and on time. Framing faults are answered here with
  * an OpenAI error object and the connection is closed: 400, 408 (slow), 413 (body), 414, 431, 501,
  * 505. Unknown path 404, known path with another method 405 + Allow, HEAD answered as GET without
- * body, OPTIONS 405 unless CORS is on. Expect: 100-continue is honoured.
+ * body; OPTIONS is a method like any other, so 405 unless the table has it. Expect: 100-continue is
+ * honoured. A path that is not in the table is 404 even without a Host header; one that is there
+ * needs it (400).
  *
  * Ownership: the server owns clients and exchanges. A handler may keep the exchange pointer until
  * its on_gone callback ran or it ended the response, whichever is first; after that the pointer is
- * dead. Thread: the loop's. */
+ * dead. A handler that returns without having ended the response must have set on_gone (asserted).
+ * on_gone runs from the loop, never inside an http_exchange_*() call: a write to a client that is
+ * gone is dropped, and the callback follows at the end of the turn. Thread: the loop's. */
 #ifndef REFRAIN_ROUTER_HTTP_SERVER_H
 #define REFRAIN_ROUTER_HTTP_SERVER_H
 
@@ -41,8 +45,10 @@ void http_limits_default(struct http_limits *limits);
 typedef void (*http_handler_fn)(struct http_exchange *exchange, void *user);
 struct http_route {
     const char *method; /* "GET" */
-    const char
-        *path; /* "/v1/models"; a last part "/{}" matches one segment, see exchange_segment */
+    /* "/v1/models"; a last part "/{}" takes one segment that is not empty ("%2F" in it is no
+     * border), a last part "/{*}" all that is left; see http_exchange_segment. The first row that
+     * fits wins. */
+    const char *path;
     http_handler_fn handler;
 };
 
@@ -59,18 +65,17 @@ int http_server_listen(struct http_server *server, const char *host, uint16_t po
 /* Take over a listening socket (systemd socket activation). */
 int http_server_listen_fd(struct http_server *server, int fd, struct errmsg *err);
 /* Stop accepting; idle connections close now, busy ones after their response (Connection: close).
- */
+ * Done when clients_open is 0. */
 void http_server_drain(struct http_server *server);
-/* Close everything; on_closed runs once all handles are gone and the server is freed. */
+/* Close everything: open exchanges hear on_gone before this returns. on_closed (may be NULL) runs
+ * once all handles are gone and the server is freed. */
 void http_server_close(struct http_server *server, void (*on_closed)(void *user), void *user);
 void http_server_counts(const struct http_server *server, struct http_counts *ret_counts);
 
 /* The request. Texts live as long as the exchange; NULL when absent. */
 const char *http_exchange_method(const struct http_exchange *exchange);
-const char *
-http_exchange_path(const struct http_exchange *exchange); /* percent-decoded, no query */
-const char *
-http_exchange_query(const struct http_exchange *exchange); /* raw, without '?', or NULL */
+const char *http_exchange_path(const struct http_exchange *exchange);    /* percent-decoded */
+const char *http_exchange_query(const struct http_exchange *exchange);   /* raw, without '?' */
 const char *http_exchange_segment(const struct http_exchange *exchange); /* what "{}" matched */
 const char *http_exchange_header(const struct http_exchange *exchange, const char *name);
 const void *http_exchange_body(const struct http_exchange *exchange, size_t *ret_bytes);
