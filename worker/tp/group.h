@@ -23,6 +23,8 @@ struct group_limits {
     size_t step_bytes_max;    /* largest step descriptor */
     size_t reduce_floats_max; /* largest all-reduce, in floats (rows_max * hidden); bigger calls are
                                  cut into pieces */
+    uint32_t ids_max;         /* token ids in a step descriptor are below this; 0: not checked */
+    uint32_t blocks_max;      /* so are its block ids */
 };
 
 /* Rank 0: create; *ret_fd (CLOEXEC) is what children inherit. -ENOMEM etc. */
@@ -30,7 +32,10 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
                  struct errmsg *err);
 /* Rank 1..: map the inherited fd; checks magic, sizes and that `rank` is not taken. */
 int group_join(int fd, uint32_t rank, struct group **ret_group, struct errmsg *err);
-void group_free(struct group *group);
+/* A view for another rank of the same process over the same mapping (threads as ranks, tests); the
+ * first view outlives it. -EBUSY: the rank is taken. */
+int group_attach(struct group *group, uint32_t rank, struct group **ret_group, struct errmsg *err);
+void group_free(struct group *group); /* NULL is fine */
 
 uint32_t group_rank(const struct group *group);
 uint32_t group_ranks(const struct group *group);
@@ -40,6 +45,7 @@ void group_abort(struct group *group, const char *reason);
 const char *group_aborted(const struct group *group);
 /* "I am alive, in step n" (any rank); read by rank 0's io thread and the status page. */
 void group_beat(struct group *group, uint64_t step);
+/* UINT64_MAX: it has not said so yet. */
 uint64_t group_beat_age_ms(const struct group *group, uint32_t rank);
 /* All ranks arrive within deadline_ms. 0, -ECANCELED, -ETIMEDOUT. Used once, when all are loaded.
  */
