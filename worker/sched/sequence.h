@@ -63,7 +63,11 @@ struct sequence {
     uint32_t preemptions;
     uint32_t bypassed; /* later requests that were admitted before this one */
     uint64_t scheduled_ns, first_token_ns;
-    const char *miss; /* one word, static text; "" = nothing was missed */
+    const char *miss;    /* one word, static text; "" = nothing was missed */
+    uint64_t number;     /* order of arrival */
+    uint32_t held_plans; /* steps it waited for a prefix that another one was computing */
+    bool in_step;        /* has rows between plan and commit */
+    bool reported;       /* commit told its finish: ready for scheduler_release */
 };
 
 static inline uint32_t sequence_output_tokens(const struct sequence *seq)
@@ -71,5 +75,18 @@ static inline uint32_t sequence_output_tokens(const struct sequence *seq)
     return seq->ids_count - seq->prompt_tokens;
 }
 const char *sequence_state_name(enum sequence_state state);
+
+/* For the scheduler only. params are taken as checked. */
+struct sequence *sequence_new(const struct sequence_params *params, uint32_t ids_max);
+void sequence_free(struct sequence *seq); /* its table must be dropped */
+/* The only writer of seq->state; asserts the arrow. `why` is one static word. */
+void sequence_set_state(struct sequence *seq, enum sequence_state next, const char *why);
+/* A sampled token becomes the newest id; FINISH_NONE, or why it is the last one. */
+enum sequence_finish sequence_append(struct sequence *seq, uint32_t id);
+/* Publish every full block whose KV is computed. scratch: table.blocks_max ids. */
+void sequence_seal(struct sequence *seq, struct block_pool *pool, uint32_t *scratch);
+/* Publish what is computed, the last block's head included, and give all blocks back. */
+void sequence_let_go(struct sequence *seq, struct block_pool *pool, uint32_t *scratch);
+void sequence_check(const struct sequence *seq, const struct block_pool *pool);
 
 #endif

@@ -1,0 +1,300 @@
+/* test_scheduler_sim.c - thousands of random schedules against a fake engine.
+ *
+ * Each schedule draws settings (pool of a few blocks, tiny budgets, caching on or off), then
+ * requests: new chats, turns that continue what an earlier request said, repeats, cuts, different
+ * salts; with priorities, deadlines and cancels before, within and after steps. What must hold:
+ * every token of every request is the token of its run alone, all invariants after every step, and
+ * in the end nothing is referenced and the counts add up. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/unit/worker/sched/fake_engine.h"
+
+#define SCHEDULES 1500
+#define REQUESTS_MAX 48
+#define IDS_MAX 400
+#define BYPASS_MAX 8
+
+struct request {
+    struct sequence *seq;  /* NULL: not added, or released */
+    uint32_t ids[IDS_MAX]; /* prompt, then what arrived */
+    uint32_t expected[IDS_MAX];
+    uint32_t prompt_tokens, got, expected_count;
+    enum sequence_finish expected_finish, finish;
+    uint64_t admitted_step;
+    int32_t priority;
+    bool added, cancelled, has_deadline;
+};
+
+struct sim {
+    struct fake_engine engine;
+    struct scheduler_settings settings;
+    uint64_t random;
+    uint32_t tokens_max; /* context or pool */
+    bool caching, priorities;
+    struct request requests[REQUESTS_MAX];
+    uint32_t added, refused;
+};
+
+static uint32_t draw(struct sim *sim, uint32_t below)
+{
+    sim->random = fake_mix(sim->random, 1, 2);
+    return (uint32_t)(sim->random >> 33) % below;
+}
+
+static void sim_init(struct sim *sim, uint64_t seed)
+{
+    memset(sim, 0, sizeof(*sim));
+    sim->random = seed;
+    uint32_t blocks = 2 + draw(sim, 20);
+    sim->caching = draw(sim, 4) != 0;
+    sim->priorities = draw(sim, 3) == 0;
+    sim->settings = (struct scheduler_settings){
+        .sequences_max = 1 + draw(sim, 6),
+        .step_tokens_max = 16 + draw(sim, 60),
+        .context_tokens_max = 20 + draw(sim, 300),
+        .waiting_max = REQUESTS_MAX,
+        .vocab_size = draw(sim, 2) ? 3 : 40,
+    };
+    sim->tokens_max = sim->settings.context_tokens_max;
+    if (sim->tokens_max > blocks * BLOCK_TOKENS)
+        sim->tokens_max = blocks * BLOCK_TOKENS;
+    fake_engine_init(&sim->engine, blocks, sim->caching, &sim->settings);
+}
+
+/* Continue, repeat or cut an earlier request, or begin anew under one of two system prompts. */
+static uint32_t draw_prompt(struct sim *sim, uint32_t index, uint32_t *ids)
+{
+    uint32_t count = 0;
+
+    if (index > 0 && draw(sim, 4) != 0) {
+        const struct request *old = &sim->requests[draw(sim, index)];
+        count = old->prompt_tokens + old->got;
+        if (draw(sim, 3) == 0)
+            count = draw(sim, count + 1);
+        memcpy(ids, old->ids, count * sizeof(*ids));
+        if (count > 0 && draw(sim, 3) == 0)
+            return count;
+    } else {
+        count = draw(sim, 40);
+        for (uint32_t i = 0; i < count; i++)
+            ids[i] = i % 3;
+    }
+    uint32_t more = 1 + draw(sim, 30);
+    for (uint32_t i = 0; i < more && count < IDS_MAX / 2; i++)
+        ids[count++] = draw(sim, sim->settings.vocab_size);
+    return count;
+}
+
+static void add_request(struct sim *sim, uint32_t index)
+{
+    struct request *request = &sim->requests[index];
+    struct errmsg err = {""};
+    char name[16];
+
+    request->prompt_tokens = draw_prompt(sim, index, request->ids);
+    (void)snprintf(name, sizeof(name), "r%u", index);
+    struct sequence_params params =
+        fake_params(name, request->ids, request->prompt_tokens, 1 + draw(sim, 50));
+    params.root.low = 7 + (draw(sim, 8) == 0);
+    params.no_prefix_reuse = draw(sim, 10) == 0;
+    params.tokens_min = draw(sim, 3) == 0 ? draw(sim, params.tokens_max + 1) : 0;
+    params.stop_ids_count = sim->settings.vocab_size > 3 ? draw(sim, 3) : 0;
+    for (uint32_t i = 0; i < params.stop_ids_count; i++)
+        params.stop_ids[i] = draw(sim, sim->settings.vocab_size);
+    params.priority = request->priority = sim->priorities ? (int32_t)draw(sim, 3) - 1 : 0;
+    params.deadline_ns = draw(sim, 8) == 0 ? sim->engine.now_ns + draw(sim, 60) : 0;
+    request->has_deadline = params.deadline_ns != 0;
+    params.owner = request;
+    int r = scheduler_add(sim->engine.scheduler, &params, &request->seq, &err);
+    uint32_t blocks = (request->prompt_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS + 1;
+    if (request->prompt_tokens >= sim->settings.context_tokens_max || blocks > sim->engine.blocks) {
+        assert_int_equal(r, -E2BIG);
+        assert_true(strlen(err.text) > 0);
+        sim->refused++;
+        return;
+    }
+    assert_int_equal(r, 0);
+    request->added = true;
+    sim->added++;
+    uint32_t ids_max = request->prompt_tokens + params.tokens_max;
+    if (ids_max > sim->tokens_max)
+        ids_max = sim->tokens_max;
+    request->expected_count = fake_alone(&params, ids_max, sim->settings.vocab_size,
+                                         request->expected, &request->expected_finish);
+}
+
+static void take_item(struct sim *sim, const struct commit_item *item)
+{
+    struct request *request = item->sequence->params.owner;
+
+    assert_ptr_equal(request->seq, item->sequence);
+    assert_int_equal(request->finish, SEQ_FINISH_NONE);
+    if (item->has_token) {
+        assert_int_equal(item->first, request->got == 0);
+        assert_true(request->got < request->expected_count);
+        assert_int_equal(item->token.id, request->expected[request->got]);
+        request->ids[request->prompt_tokens + request->got++] = item->token.id;
+    }
+    if (item->finish == SEQ_FINISH_NONE)
+        return;
+    request->finish = item->finish;
+    assert_true(item->sequence->cached_tokens < request->prompt_tokens);
+    assert_true(item->sequence->bypassed <= BYPASS_MAX);
+    assert_true(sim->caching || item->sequence->cached_tokens == 0);
+    scheduler_release(sim->engine.scheduler, item->sequence);
+    request->seq = NULL;
+}
+
+static void cancel_one(struct sim *sim)
+{
+    struct request *request = &sim->requests[draw(sim, REQUESTS_MAX)];
+
+    if (request->seq == NULL)
+        return;
+    request->cancelled = true;
+    scheduler_cancel(sim->engine.scheduler, request->seq, SEQ_FINISH_CANCELLED);
+}
+
+static void note_admissions(struct sim *sim)
+{
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+        struct request *request = &sim->requests[i];
+        if (request->seq != NULL && request->admitted_step == 0 && request->seq->scheduled_ns != 0)
+            request->admitted_step = sim->engine.steps_total + 1;
+    }
+}
+
+static void step(struct sim *sim, uint32_t cancel_one_in)
+{
+    struct fake_engine *engine = &sim->engine;
+
+    fake_plan(engine);
+    scheduler_check(engine->scheduler);
+    note_admissions(sim);
+    assert_true(engine->plan.rows <= sim->settings.step_tokens_max);
+    fake_forward(engine);
+    if (draw(sim, cancel_one_in) == 0)
+        cancel_one(sim);
+    uint32_t items = fake_commit(engine);
+    for (uint32_t i = 0; i < items; i++)
+        take_item(sim, &engine->items[i]);
+    scheduler_check(engine->scheduler);
+}
+
+/* Without priorities and holds, at most eight later ones overtake anybody. */
+static void check_bypass(const struct sim *sim)
+{
+    if (sim->priorities || sim->caching)
+        return;
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+        uint32_t before = 0;
+        if (sim->requests[i].admitted_step == 0)
+            continue;
+        for (uint32_t j = i + 1; j < REQUESTS_MAX; j++)
+            before += sim->requests[j].admitted_step != 0 &&
+                      sim->requests[j].admitted_step < sim->requests[i].admitted_step;
+        assert_true(before <= BYPASS_MAX);
+    }
+}
+
+static void check_end(struct sim *sim)
+{
+    struct block_counts blocks;
+    struct scheduler_counts counts;
+    uint64_t tokens = 0;
+
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+        const struct request *request = &sim->requests[i];
+        tokens += request->got;
+        if (!request->added)
+            continue;
+        assert_int_not_equal(request->finish, SEQ_FINISH_NONE);
+        if (request->finish == SEQ_FINISH_CANCELLED)
+            assert_true(request->cancelled);
+        else if (request->finish == SEQ_FINISH_DEADLINE)
+            assert_true(request->has_deadline);
+        else
+            assert_int_equal(request->finish, request->expected_finish);
+        if (request->finish == request->expected_finish)
+            assert_int_equal(request->got, request->expected_count);
+    }
+    scheduler_counts(sim->engine.scheduler, &counts);
+    assert_int_equal(counts.running + counts.waiting, 0);
+    assert_int_equal(counts.pending_prefill_tokens, 0);
+    assert_int_equal(counts.finished_total, sim->added);
+    assert_int_equal(counts.generated_tokens_total, tokens);
+    block_pool_counts(sim->engine.pool, &blocks);
+    assert_int_equal(blocks.private_ + blocks.shared, 0);
+    assert_int_equal(blocks.empty + blocks.cached, sim->engine.blocks);
+    assert_true(sim->caching || blocks.cached == 0);
+    check_bypass(sim);
+}
+
+struct totals {
+    uint64_t preemptions, cached, prompt, cancelled, added, refused;
+};
+
+static void run_schedule(uint64_t seed, struct totals *totals)
+{
+    static struct sim sim; /* 200 KB: too much for a stack under ASan */
+    struct scheduler_counts counts;
+    uint32_t next = 0, steps = 0;
+
+    sim_init(&sim, seed);
+    uint32_t arrive_one_in = 1 + draw(&sim, 6);
+    uint32_t cancel_one_in = draw(&sim, 2) ? 20 : 1000000;
+    while (next < REQUESTS_MAX || !scheduler_idle(sim.engine.scheduler)) {
+        while (next < REQUESTS_MAX && draw(&sim, arrive_one_in) == 0 && draw(&sim, 8) != 0)
+            add_request(&sim, next++);
+        if (draw(&sim, cancel_one_in) == 0)
+            cancel_one(&sim);
+        if (draw(&sim, 200) == 0)
+            block_pool_reset_cache(sim.engine.pool);
+        step(&sim, cancel_one_in);
+        assert_true(++steps < 100000);
+    }
+    check_end(&sim);
+    scheduler_counts(sim.engine.scheduler, &counts);
+    totals->preemptions += counts.preemptions_total;
+    totals->cached += counts.cached_tokens_total;
+    totals->prompt += counts.prompt_tokens_total;
+    totals->added += sim.added;
+    totals->refused += sim.refused;
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++)
+        totals->cancelled += sim.requests[i].finish >= SEQ_FINISH_CANCELLED;
+    fake_engine_done(&sim.engine);
+}
+
+static void test_random_schedules_give_each_request_its_output_alone(void **state)
+{
+    struct totals totals = {0};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SCHEDULES; seed++)
+        run_schedule(seed, &totals);
+    /* The schedules reach what they are meant to reach. */
+    assert_true(totals.preemptions > SCHEDULES);
+    assert_true(totals.cached > totals.prompt / 10);
+    assert_true(totals.cancelled > SCHEDULES);
+    assert_true(totals.added > 20 * SCHEDULES && totals.refused > SCHEDULES);
+    print_message("%llu requests, %llu preemptions, %llu of %llu prompt tokens reused\n",
+                  (unsigned long long)totals.added, (unsigned long long)totals.preemptions,
+                  (unsigned long long)totals.cached, (unsigned long long)totals.prompt);
+}
+
+/* With a seed as argument: that schedule alone. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_schedules_give_each_request_its_output_alone),
+    };
+
+    if (argc > 1) {
+        struct totals totals = {0};
+        run_schedule(strtoull(argv[1], NULL, 10), &totals);
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,321 @@
+/* block_pool.c - who holds a block: states, references, the free list, eviction.
+ *
+ *   free list   [ EMPTY ... EMPTY | CACHED, least lately used ... CACHED, just let go ]
+ *                ^ take, unhashed blocks come back here        hashed ones come back here ^
+ *
+ * Why one list: taking needs no choice between "free" and "evictable", and a cached block is lost
+ * only when nothing empty is left. Why no clock or heap: a sequence gives its blocks back tail
+ * first, so list order is already age, and within one age the tail goes first.
+ *
+ * Why a SHARED block pins its parent: two sequences that computed the same block hold a copy each,
+ * but only one is in the index. A child sealed by the other one hangs under the indexed copy, which
+ * would otherwise be let go, and evicted, before its child.
+ *
+ * Invariants (block_pool_check): a published block's parent is published; a SHARED block's parent
+ * is SHARED; a CACHED block's published children stand before it in the free list, so the head of
+ * the list never has children. Cost: O(1) per block, pins amortised over the references they
+ * follow. */
+#include "worker/kv/block_pool.h"
+
+#include <errno.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+#include "worker/kv/block_pool_internal.h"
+
+#define BLOCKS_MAX (UINT32_MAX / 8)
+
+static const bool may_follow[4][4] = {
+    [BLOCK_EMPTY] = {[BLOCK_PRIVATE] = true},
+    [BLOCK_PRIVATE] = {[BLOCK_SHARED] = true, [BLOCK_EMPTY] = true},
+    [BLOCK_SHARED] = {[BLOCK_CACHED] = true},
+    [BLOCK_CACHED] = {[BLOCK_SHARED] = true, [BLOCK_EMPTY] = true},
+};
+
+static uint32_t *count_of(struct block_pool *pool, enum block_state state)
+{
+    switch (state) {
+    case BLOCK_EMPTY:
+        return &pool->counts.empty;
+    case BLOCK_PRIVATE:
+        return &pool->counts.private_;
+    case BLOCK_SHARED:
+        return &pool->counts.shared;
+    case BLOCK_CACHED:
+        break;
+    }
+    return &pool->counts.cached;
+}
+
+void block_set_state(struct block_pool *pool, uint32_t id, enum block_state next)
+{
+    struct block *block = &pool->blocks[id];
+
+    ASSERT(may_follow[block->state][next]);
+    --*count_of(pool, block->state);
+    ++*count_of(pool, next);
+    block->state = (uint8_t)next;
+}
+
+void block_free_push_head(struct block_pool *pool, uint32_t id)
+{
+    struct block *block = &pool->blocks[id];
+
+    block->free_prev = BLOCK_NONE;
+    block->free_next = pool->free_head;
+    if (pool->free_head != BLOCK_NONE)
+        pool->blocks[pool->free_head].free_prev = id;
+    else
+        pool->free_tail = id;
+    pool->free_head = id;
+}
+
+static void free_push_tail(struct block_pool *pool, uint32_t id)
+{
+    struct block *block = &pool->blocks[id];
+
+    block->free_next = BLOCK_NONE;
+    block->free_prev = pool->free_tail;
+    if (pool->free_tail != BLOCK_NONE)
+        pool->blocks[pool->free_tail].free_next = id;
+    else
+        pool->free_head = id;
+    pool->free_tail = id;
+}
+
+void block_free_remove(struct block_pool *pool, uint32_t id)
+{
+    struct block *block = &pool->blocks[id];
+
+    if (block->free_prev != BLOCK_NONE)
+        pool->blocks[block->free_prev].free_next = block->free_next;
+    else
+        pool->free_head = block->free_next;
+    if (block->free_next != BLOCK_NONE)
+        pool->blocks[block->free_next].free_prev = block->free_prev;
+    else
+        pool->free_tail = block->free_prev;
+    block->free_prev = block->free_next = BLOCK_NONE;
+}
+
+static int pool_init(struct block_pool *pool, uint32_t blocks_total)
+{
+    void *blocks;
+    int r = mem_map(blocks_total * sizeof(*pool->blocks), &blocks);
+
+    if (r < 0)
+        return r;
+    pool->blocks = blocks;
+    pool->blocks_total = blocks_total;
+    pool->counts.total = pool->counts.empty = blocks_total;
+    pool->free_head = pool->free_tail = BLOCK_NONE;
+    for (uint32_t id = 0; id < blocks_total; id++) {
+        pool->blocks[id].parent_id = BLOCK_NONE;
+        pool->blocks[id].newer = pool->blocks[id].older = BLOCK_NONE;
+        free_push_tail(pool, id);
+    }
+    r = hash_index_init(&pool->by_hash, blocks_total, &pool->blocks->hash, sizeof(*pool->blocks));
+    if (r == 0)
+        r = hash_index_init(&pool->by_parent, blocks_total, &pool->blocks->parent,
+                            sizeof(*pool->blocks));
+    if (r == 0)
+        r = evicted_init(&pool->evicted);
+    return r;
+}
+
+int block_pool_new(uint32_t blocks_total, bool prefix_caching, const struct block_events *events,
+                   struct block_pool **ret_pool, struct errmsg *err)
+{
+    if (blocks_total == 0 || blocks_total > BLOCKS_MAX)
+        return errmsg_set(err, -EINVAL, "KV pool of %u blocks: must be 1 to %u", blocks_total,
+                          BLOCKS_MAX);
+    struct block_pool *pool = mem_zalloc(sizeof(*pool));
+    pool->prefix_caching = prefix_caching;
+    if (events != NULL)
+        pool->events = *events;
+    int r = pool_init(pool, blocks_total);
+    if (r < 0) {
+        block_pool_free(pool);
+        return errmsg_set(err, r, "no memory for the books of %u KV blocks", blocks_total);
+    }
+    *ret_pool = pool;
+    return 0;
+}
+
+void block_pool_free(struct block_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    evicted_done(&pool->evicted);
+    hash_index_done(&pool->by_parent);
+    hash_index_done(&pool->by_hash);
+    mem_unmap(pool->blocks, pool->blocks_total * sizeof(*pool->blocks));
+    mem_free(pool);
+}
+
+/* The head of the free list leaves it, without content. */
+static uint32_t take_one(struct block_pool *pool)
+{
+    uint32_t id = pool->free_head;
+    struct block *block = &pool->blocks[id];
+
+    if (block->state == BLOCK_CACHED) {
+        if (block->tokens == BLOCK_TOKENS)
+            evicted_add(&pool->evicted, block->hash.low);
+        else
+            evicted_add(&pool->evicted, ~block->parent.low);
+        pool->counts.evictions_total++;
+        block_unpublish(pool, id);
+    }
+    block_free_remove(pool, id);
+    ASSERT(block->refs == 0 && block->pins == 0 && block->tokens == 0);
+    block_set_state(pool, id, BLOCK_PRIVATE);
+    block->refs = 1;
+    return id;
+}
+
+int block_pool_take(struct block_pool *pool, uint32_t count, uint32_t *ret_ids)
+{
+    if (count > block_pool_available(pool))
+        return -ENOSPC;
+    for (uint32_t i = 0; i < count; i++)
+        ret_ids[i] = take_one(pool);
+    return 0;
+}
+
+/* CACHED -> SHARED. */
+static void hold(struct block_pool *pool, uint32_t id)
+{
+    block_free_remove(pool, id);
+    block_set_state(pool, id, BLOCK_SHARED);
+}
+
+void block_pin_parent(struct block_pool *pool, uint32_t id)
+{
+    uint32_t at = pool->blocks[id].parent_id;
+
+    while (at != BLOCK_NONE) {
+        struct block *parent = &pool->blocks[at];
+        parent->pins++;
+        if (parent->state == BLOCK_SHARED)
+            return;
+        hold(pool, at);
+        at = parent->parent_id;
+    }
+}
+
+void block_pool_ref(struct block_pool *pool, uint32_t id)
+{
+    ASSERT(id < pool->blocks_total);
+    struct block *block = &pool->blocks[id];
+    ASSERT(block->state != BLOCK_EMPTY);
+    block->refs++;
+    if (block->state == BLOCK_CACHED) {
+        hold(pool, id);
+        block_pin_parent(pool, id);
+    }
+}
+
+void block_pool_ref_all(struct block_pool *pool, const uint32_t *ids, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        block_pool_ref(pool, ids[i]);
+}
+
+/* Nobody holds it any more: PRIVATE -> EMPTY, SHARED -> CACHED, and then perhaps its parent. */
+static void let_go(struct block_pool *pool, uint32_t id)
+{
+    struct block *block = &pool->blocks[id];
+
+    if (block->state == BLOCK_PRIVATE) {
+        block_set_state(pool, id, BLOCK_EMPTY);
+        block_free_push_head(pool, id);
+        return;
+    }
+    for (;;) {
+        block_set_state(pool, id, BLOCK_CACHED);
+        free_push_tail(pool, id); /* before its parent: evicted before it */
+        id = block->parent_id;
+        if (id == BLOCK_NONE)
+            return;
+        block = &pool->blocks[id];
+        ASSERT(block->pins > 0);
+        block->pins--;
+        if (block->refs > 0 || block->pins > 0)
+            return;
+    }
+}
+
+void block_pool_unref(struct block_pool *pool, const uint32_t *ids, uint32_t count)
+{
+    for (uint32_t i = count; i-- > 0;) {
+        ASSERT(ids[i] < pool->blocks_total);
+        struct block *block = &pool->blocks[ids[i]];
+        ASSERT(block->refs > 0);
+        block->refs--;
+        if (block->refs == 0 && block->pins == 0)
+            let_go(pool, ids[i]);
+    }
+}
+
+enum block_state block_pool_state(const struct block_pool *pool, uint32_t id)
+{
+    ASSERT(id < pool->blocks_total);
+    return pool->blocks[id].state;
+}
+
+uint32_t block_pool_refs(const struct block_pool *pool, uint32_t id)
+{
+    ASSERT(id < pool->blocks_total);
+    return pool->blocks[id].refs;
+}
+
+uint32_t block_pool_tokens(const struct block_pool *pool, uint32_t id)
+{
+    ASSERT(id < pool->blocks_total);
+    return pool->blocks[id].tokens;
+}
+
+uint32_t block_pool_available(const struct block_pool *pool)
+{
+    return pool->counts.empty + pool->counts.cached;
+}
+
+bool block_pool_caching(const struct block_pool *pool)
+{
+    return pool->prefix_caching;
+}
+
+void block_pool_counts(const struct block_pool *pool, struct block_counts *ret_counts)
+{
+    *ret_counts = pool->counts;
+}
+
+void block_pool_note_lookup(struct block_pool *pool, uint32_t lookups, uint32_t hits)
+{
+    ASSERT(hits <= lookups);
+    pool->counts.lookups_total += lookups;
+    pool->counts.hits_total += hits;
+}
+
+void block_pool_reset_cache(struct block_pool *pool)
+{
+    /* In list order, so children before parents. */
+    for (uint32_t id = pool->free_head; id != BLOCK_NONE; id = pool->blocks[id].free_next)
+        if (pool->blocks[id].state == BLOCK_CACHED)
+            block_unpublish(pool, id);
+}
+
+bool block_pool_hash(const struct block_pool *pool, uint32_t id, struct block_hash *ret_hash)
+{
+    ASSERT(id < pool->blocks_total);
+    if (pool->blocks[id].tokens != BLOCK_TOKENS)
+        return false;
+    *ret_hash = pool->blocks[id].hash;
+    return true;
+}
+
+uint64_t block_pool_digest(const struct block_pool *pool)
+{
+    return pool->digest;
+}

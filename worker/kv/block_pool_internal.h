@@ -1,0 +1,49 @@
+/* block_pool_internal.h - the pool's books, shared by block_pool.c (who holds a block), publish.c
+ * (who finds it) and pool_check.c. Not for other folders. */
+#ifndef REFRAIN_WORKER_KV_BLOCK_POOL_INTERNAL_H
+#define REFRAIN_WORKER_KV_BLOCK_POOL_INTERNAL_H
+
+#include "worker/kv/block_pool.h"
+#include "worker/kv/evicted.h"
+#include "worker/kv/hash_index.h"
+
+struct block {
+    struct block_hash hash;   /* when tokens == BLOCK_TOKENS */
+    struct block_hash parent; /* of the block before it, or the root; when tokens > 0 */
+    uint32_t ids[BLOCK_TOKENS];
+    uint32_t refs;         /* tables and copies that hold it */
+    uint32_t pins;         /* SHARED children */
+    uint32_t children;     /* published children; evicted only with none */
+    uint32_t parent_id;    /* BLOCK_NONE: first block of a chain */
+    uint32_t newer, older; /* siblings under one parent hash */
+    uint32_t free_prev, free_next;
+    uint8_t state;
+    uint8_t tokens; /* published: 0, a tail's 1..15, or BLOCK_TOKENS */
+};
+
+struct block_pool {
+    struct block *blocks;
+    uint32_t blocks_total;
+    bool prefix_caching;
+    uint32_t free_head, free_tail;
+    struct hash_index by_hash;   /* full published blocks */
+    struct hash_index by_parent; /* the newest child of each parent hash */
+    struct evicted evicted;
+    struct block_events events;
+    struct block_counts counts;
+    uint64_t digest;
+};
+
+/* Find it from now on: PRIVATE -> SHARED, the parent held. tokens BLOCK_TOKENS: block->hash is set.
+ */
+void block_publish(struct block_pool *pool, uint32_t id, uint32_t parent_id,
+                   struct block_hash parent, const uint32_t *ids, uint32_t tokens);
+/* Find it no more: CACHED and without children -> EMPTY; the free list is the caller's. */
+void block_unpublish(struct block_pool *pool, uint32_t id);
+/* One more SHARED child: the parent is held, and its parent, up to the first that was held. */
+void block_pin_parent(struct block_pool *pool, uint32_t id);
+void block_set_state(struct block_pool *pool, uint32_t id, enum block_state next);
+void block_free_remove(struct block_pool *pool, uint32_t id);
+void block_free_push_head(struct block_pool *pool, uint32_t id);
+
+#endif

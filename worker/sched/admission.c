@@ -1,0 +1,216 @@
+/* admission.c - which waiting request starts, and how much of it is computed already.
+ *
+ *   waiting, in order:  reuse = full blocks found + head of one more block
+ *     next block is being computed by a running prefill?  -> hold: look again in the next step
+ *     blocks for all that is not found, plus watermark?   -> admit
+ *     does not fit                                        -> at most BYPASS_MAX later ones may pass
+ *
+ * Why the whole prompt is reserved: a prompt admitted by its first chunk alone would find the pool
+ * full halfway and be preempted, or preempt, again and again. Why a watermark only while others
+ * run: it is there for their decodes; alone, a request may use the whole pool. Why the hold: ten
+ * chats that open with one system prompt at the same time compute it once. It ends when the block
+ * is sealed or its owner is gone, and after HOLD_PLANS_MAX steps in any case. The last token is
+ * always computed, for its logits: reuse is cut to ids_count - 1, by copying the head of the last
+ * block. A copy's source is referenced until commit, so that nothing taken in this plan can evict
+ * it. Cost: a step looks at CANDIDATES_MAX requests at most. */
+#include "proto/base/assert.h"
+#include "worker/sched/chunk.h"
+#include "worker/sched/scheduler_internal.h"
+
+#define BYPASS_MAX 8u
+#define HOLD_PLANS_MAX 512u
+#define CANDIDATES_MAX 64u
+
+struct reuse {
+    uint32_t blocks;      /* full blocks found; their ids are in scheduler->scratch */
+    uint32_t copy_from;   /* BLOCK_NONE: no head to copy */
+    uint32_t copy_tokens; /* 0 then */
+};
+
+static bool may_reuse(const struct scheduler *s, const struct sequence *seq)
+{
+    return block_pool_caching(s->pool) && !seq->params.no_prefix_reuse;
+}
+
+static struct block_hash parent_of(const struct sequence *seq, uint32_t block)
+{
+    return block == 0 ? seq->params.root : seq->hashes[block - 1];
+}
+
+static uint32_t usable_tokens(const struct sequence *seq)
+{
+    return seq->ids_count - 1;
+}
+
+static void find_reuse(struct scheduler *s, const struct sequence *seq, struct reuse *ret_reuse)
+{
+    struct reuse reuse = {.copy_from = BLOCK_NONE};
+
+    if (may_reuse(s, seq)) {
+        reuse.blocks = block_pool_match_root(s->pool, seq->params.root, seq->hashes, seq->ids,
+                                             usable_tokens(seq) / BLOCK_TOKENS, s->scratch);
+        uint32_t done = reuse.blocks * BLOCK_TOKENS;
+        uint32_t rest = usable_tokens(seq) - done;
+        if (rest > BLOCK_TOKENS)
+            rest = BLOCK_TOKENS;
+        if (rest > 0)
+            reuse.copy_from = block_pool_match_partial(s->pool, parent_of(seq, reuse.blocks),
+                                                       seq->ids + done, rest, &reuse.copy_tokens);
+    }
+    *ret_reuse = reuse;
+}
+
+static bool is_computing(const struct sequence *other, uint32_t block, struct block_hash hash)
+{
+    return other->state == SEQ_PREFILL && other->hashes_count > block && other->sealed <= block &&
+           block_hash_equal(other->hashes[block], hash);
+}
+
+/* Is somebody computing the first block that was not found? */
+static bool is_held(const struct scheduler *s, struct sequence *seq, const struct reuse *reuse)
+{
+    if (!may_reuse(s, seq) || reuse->blocks >= seq->hashes_count ||
+        seq->held_plans >= HOLD_PLANS_MAX)
+        return false;
+    LIST_FOR(item, &s->running)
+    {
+        const struct sequence *other = LIST_ENTRY(item, struct sequence, link);
+        if (is_computing(other, reuse->blocks, seq->hashes[reuse->blocks])) {
+            seq->held_plans++;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Room for the whole prompt? Drops the copy where only its source is in the way. */
+static bool fits(const struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
+{
+    uint32_t blocks = (seq->ids_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    uint32_t need = blocks - reuse->blocks;
+    uint32_t room = block_pool_available(s->pool);
+
+    if (s->running_count > 0)
+        need += s->watermark_blocks;
+    for (uint32_t i = 0; i < reuse->blocks; i++) /* found, but so far counted as available */
+        need += block_pool_state(s->pool, s->scratch[i]) == BLOCK_CACHED;
+    if (reuse->copy_from != BLOCK_NONE && need == room &&
+        block_pool_state(s->pool, reuse->copy_from) == BLOCK_CACHED)
+        *reuse = (struct reuse){.blocks = reuse->blocks, .copy_from = BLOCK_NONE};
+    return need <= room;
+}
+
+static const char *miss_word(const struct scheduler *s, const struct sequence *seq,
+                             const struct reuse *reuse)
+{
+    struct block_hash parent = parent_of(seq, reuse->blocks);
+    uint32_t reused = reuse->blocks * BLOCK_TOKENS + reuse->copy_tokens;
+
+    if (reused == usable_tokens(seq))
+        return "";
+    if (!may_reuse(s, seq))
+        return "off";
+    if (reuse->blocks < seq->hashes_count &&
+        block_pool_evicted(s->pool, seq->hashes[reuse->blocks]))
+        return "evicted";
+    if (reuse->copy_from != BLOCK_NONE) /* a tail that we agree with to its end just goes on */
+        return reuse->copy_tokens < block_pool_tokens(s->pool, reuse->copy_from) ? "diverged" : "";
+    if (block_pool_evicted_tail(s->pool, parent))
+        return "evicted";
+    if (reuse->blocks == 0)
+        return "first";
+    return block_pool_has_children(s->pool, parent) ? "diverged" : "";
+}
+
+static void note_first_admission(struct scheduler *s, struct sequence *seq,
+                                 const struct reuse *reuse, uint64_t now_ns)
+{
+    seq->scheduled_ns = now_ns;
+    seq->cached_tokens = reuse->blocks * BLOCK_TOKENS + reuse->copy_tokens;
+    seq->miss = miss_word(s, seq, reuse);
+    s->admitted_total++;
+    s->prompt_tokens_total += seq->prompt_tokens;
+    s->cached_tokens_total += seq->cached_tokens;
+    if (may_reuse(s, seq))
+        block_pool_note_lookup(s->pool, usable_tokens(seq) / BLOCK_TOKENS, reuse->blocks);
+}
+
+static void admit(struct scheduler *s, struct sequence *seq, const struct reuse *reuse,
+                  uint64_t now_ns)
+{
+    int r;
+
+    ASSERT(seq->state == SEQ_WAITING && seq->table.count == 0);
+    if (seq->preemptions == 0)
+        note_first_admission(s, seq, reuse, now_ns);
+    block_pool_ref_all(s->pool, s->scratch, reuse->blocks);
+    block_table_adopt(&seq->table, s->scratch, reuse->blocks);
+    if (reuse->copy_from != BLOCK_NONE)
+        block_pool_ref(s->pool, reuse->copy_from);
+    r = block_table_grow(&seq->table, s->pool, seq->ids_count);
+    ASSERT(r == 0); /* fits() counted */
+    if (reuse->copy_from != BLOCK_NONE)
+        s->copies[s->copies_count++] = (struct plan_copy){.from = reuse->copy_from,
+                                                          .to = seq->table.ids[reuse->blocks],
+                                                          .tokens = reuse->copy_tokens};
+    seq->sealed = reuse->blocks;
+    seq->computed = reuse->blocks * BLOCK_TOKENS + reuse->copy_tokens;
+    list_remove(&seq->link);
+    s->waiting_count--;
+    sequence_set_state(seq, SEQ_PREFILL, "admit");
+    scheduler_enqueue_running(s, seq);
+    scheduler_add_chunk(s, seq);
+    ASSERT(seq->in_step); /* its copy, if any, is made in this step */
+}
+
+/* Those that did not fit in this plan, in order; nobody passes one that was passed often enough. */
+struct blocked {
+    struct sequence *sequences[CANDIDATES_MAX];
+    uint32_t count;
+    bool closed;
+};
+
+static void block(struct blocked *blocked, struct sequence *seq)
+{
+    ASSERT(blocked->count < CANDIDATES_MAX);
+    blocked->sequences[blocked->count++] = seq;
+    blocked->closed |= seq->bypassed >= BYPASS_MAX;
+}
+
+static void count_bypass(struct blocked *blocked)
+{
+    for (uint32_t i = 0; i < blocked->count; i++) {
+        struct sequence *seq = blocked->sequences[i];
+        ASSERT(seq->bypassed < BYPASS_MAX);
+        seq->bypassed++;
+        blocked->closed |= seq->bypassed >= BYPASS_MAX;
+    }
+}
+
+void admission_run(struct scheduler *s, uint64_t now_ns)
+{
+    struct blocked blocked = {.count = 0};
+    uint32_t candidates = 0;
+
+    LIST_FOR_SAFE(item, after, &s->waiting)
+    {
+        struct sequence *seq = LIST_ENTRY(item, struct sequence, link);
+        struct reuse reuse;
+        if (blocked.closed || candidates++ == CANDIDATES_MAX ||
+            s->running_count == s->settings.sequences_max)
+            return;
+        find_reuse(s, seq, &reuse);
+        if (is_held(s, seq, &reuse))
+            continue;
+        if (!fits(s, seq, &reuse)) {
+            block(&blocked, seq);
+            continue;
+        }
+        const struct chunk_limits limits = {scheduler_budget(s), BLOCK_TOKENS};
+        uint32_t computed = reuse.blocks * BLOCK_TOKENS + reuse.copy_tokens;
+        if (chunk_next(&limits, computed, seq->ids_count) == 0)
+            return; /* the step is full */
+        count_bypass(&blocked);
+        admit(s, seq, &reuse, now_ns);
+    }
+}

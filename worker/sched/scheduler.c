@@ -1,0 +1,450 @@
+/* scheduler.c - the queues, one step's plan and its commit.
+ *
+ *   add --> waiting --admission--> running --commit--> finished --commit--> reported --> release
+ *              ^                      |
+ *              +------- preempt ------+
+ *
+ *   plan:    expire, decodes (rank order, making room), prefill chunks, admissions
+ *   commit:  computed += rows, seal, append tokens, finish, let copies' sources go, report
+ *
+ * Why decodes first: a started answer must not stall behind a long prompt. Why prefills go before
+ * admissions: what is begun holds blocks and ends the sooner. Rank is (priority, arrival)
+ * everywhere and nothing depends on addresses or time but deadlines, so the same input gives the
+ * same plans. Between plan and commit a cancelled sequence of the step keeps its blocks: they are
+ * being written. Cost: a step is O(running + waiting) pointer walks plus admission's bounded
+ * lookups. */
+#include "worker/sched/scheduler.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+#include "worker/sched/chunk.h"
+#include "worker/sched/scheduler_internal.h"
+
+#define WATERMARK_PART 100 /* 1 % */
+
+static struct sequence *entry_of(struct list *item)
+{
+    return LIST_ENTRY(item, struct sequence, link);
+}
+
+int scheduler_new(const struct scheduler_settings *settings, struct block_pool *pool,
+                  struct scheduler **ret_scheduler, struct errmsg *err)
+{
+    struct block_counts counts;
+
+    if (settings->sequences_max == 0 || settings->waiting_max == 0 || settings->vocab_size == 0)
+        return errmsg_set(err, -EINVAL, "sequences, waiting and vocabulary must be at least 1");
+    if (settings->step_tokens_max < BLOCK_TOKENS)
+        return errmsg_set(err, -EINVAL, "%u tokens per step: must be at least %d",
+                          settings->step_tokens_max, BLOCK_TOKENS);
+    if (settings->context_tokens_max < 2)
+        return errmsg_set(err, -EINVAL, "context of %u tokens: must be at least 2",
+                          settings->context_tokens_max);
+    block_pool_counts(pool, &counts);
+    struct scheduler *s = mem_zalloc(sizeof(*s));
+    s->settings = *settings;
+    s->pool = pool;
+    list_init(&s->waiting);
+    list_init(&s->running);
+    list_init(&s->finished);
+    list_init(&s->reported);
+    s->by_request_id = map_new(0);
+    s->tokens_max = settings->context_tokens_max;
+    if (s->tokens_max / BLOCK_TOKENS >= counts.total)
+        s->tokens_max = counts.total * BLOCK_TOKENS;
+    s->watermark_blocks = counts.total / WATERMARK_PART > 1 ? counts.total / WATERMARK_PART : 1;
+    s->entries = mem_calloc(settings->sequences_max, sizeof(*s->entries));
+    s->copies = mem_calloc(settings->sequences_max, sizeof(*s->copies));
+    s->scratch = mem_calloc(s->tokens_max / BLOCK_TOKENS + 1, sizeof(*s->scratch));
+    *ret_scheduler = s;
+    return 0;
+}
+
+static int check_params(const struct scheduler *s, const struct sequence_params *params,
+                        struct errmsg *err)
+{
+    size_t id_bytes = strnlen(params->request_id, sizeof(params->request_id));
+
+    if (id_bytes == 0 || id_bytes == sizeof(params->request_id))
+        return errmsg_set(err, -EINVAL, "request id: must have 1 to %d bytes", REQUEST_ID_MAX);
+    if (params->prompt_tokens == 0)
+        return errmsg_set(err, -EINVAL, "prompt is empty");
+    if (params->tokens_max == 0)
+        return errmsg_set(err, -EINVAL, "tokens_max is 0: must be at least 1");
+    if (params->tokens_min > params->tokens_max)
+        return errmsg_set(err, -EINVAL, "tokens_min %u is above tokens_max %u", params->tokens_min,
+                          params->tokens_max);
+    if (params->stop_ids_count > SEQUENCE_STOP_IDS_MAX)
+        return errmsg_set(err, -EINVAL, "%u stop ids: at most %d", params->stop_ids_count,
+                          SEQUENCE_STOP_IDS_MAX);
+    for (uint32_t i = 0; i < params->stop_ids_count; i++)
+        if (params->stop_ids[i] >= s->settings.vocab_size)
+            return errmsg_set(err, -EINVAL, "stop id %u is outside the vocabulary of %u",
+                              params->stop_ids[i], s->settings.vocab_size);
+    for (uint32_t i = 0; i < params->prompt_tokens; i++)
+        if (params->prompt[i] >= s->settings.vocab_size)
+            return errmsg_set(err, -EINVAL, "token id %u is outside the vocabulary of %u",
+                              params->prompt[i], s->settings.vocab_size);
+    if (map_get_text(s->by_request_id, params->request_id) != NULL)
+        return errmsg_set(err, -EINVAL, "request id is in use");
+    return sample_params_check(&params->sampling, err);
+}
+
+/* The prompt and one block more must fit into the empty pool, and one token more into the context:
+ * else it would wait for ever. */
+static int check_fits(const struct scheduler *s, uint32_t prompt_tokens, struct errmsg *err)
+{
+    struct block_counts counts;
+
+    block_pool_counts(s->pool, &counts);
+    uint64_t blocks = ((uint64_t)prompt_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS + 1;
+    if (prompt_tokens < s->settings.context_tokens_max && blocks <= counts.total)
+        return 0;
+    return errmsg_set(err, -E2BIG,
+                      "prompt of %u tokens can never fit: max_model_len is %u tokens, the KV pool "
+                      "has %llu tokens in %u blocks",
+                      prompt_tokens, s->settings.context_tokens_max,
+                      (unsigned long long)counts.total * BLOCK_TOKENS, counts.total);
+}
+
+int scheduler_add(struct scheduler *s, const struct sequence_params *params,
+                  struct sequence **ret_sequence, struct errmsg *err)
+{
+    int r = check_params(s, params, err);
+
+    if (r < 0)
+        return r;
+    r = check_fits(s, params->prompt_tokens, err);
+    if (r < 0)
+        return r;
+    if (s->waiting_count + s->finished_count >= s->settings.waiting_max)
+        return errmsg_set(err, -EAGAIN, "%u requests are waiting: the queue is full",
+                          s->waiting_count);
+    uint64_t ids_max = (uint64_t)params->prompt_tokens + params->tokens_max;
+    if (ids_max > s->tokens_max)
+        ids_max = s->tokens_max;
+    struct sequence *seq = sequence_new(params, (uint32_t)ids_max);
+    seq->number = s->next_number++;
+    r = map_set_text(s->by_request_id, seq->params.request_id, seq);
+    ASSERT(r == 0);
+    scheduler_enqueue_waiting(s, seq);
+    *ret_sequence = seq;
+    return 0;
+}
+
+struct sequence *scheduler_find(struct scheduler *s, const char *request_id)
+{
+    return map_get_text(s->by_request_id, request_id);
+}
+
+static bool runs_before(const struct sequence *a, const struct sequence *b)
+{
+    if (a->params.priority != b->params.priority)
+        return a->params.priority < b->params.priority;
+    return a->number < b->number;
+}
+
+static bool waits_before(const struct sequence *a, const struct sequence *b)
+{
+    bool a_began = a->preemptions > 0, b_began = b->preemptions > 0;
+
+    if (a->params.priority == b->params.priority && a_began != b_began)
+        return a_began;
+    return runs_before(a, b);
+}
+
+static void insert_sorted(struct list *list, struct sequence *seq,
+                          bool (*before)(const struct sequence *, const struct sequence *))
+{
+    struct list *at = list->prev;
+
+    while (at != list && before(seq, entry_of(at)))
+        at = at->prev;
+    list_insert_before(at->next, &seq->link);
+}
+
+void scheduler_enqueue_waiting(struct scheduler *s, struct sequence *seq)
+{
+    ASSERT(seq->state == SEQ_WAITING);
+    insert_sorted(&s->waiting, seq, waits_before);
+    s->waiting_count++;
+}
+
+void scheduler_enqueue_running(struct scheduler *s, struct sequence *seq)
+{
+    ASSERT(seq->state == SEQ_PREFILL);
+    ASSERT(s->running_count < s->settings.sequences_max);
+    insert_sorted(&s->running, seq, runs_before);
+    s->running_count++;
+}
+
+/* Not in the step: what it computed is published, its blocks go back, the next commit reports it.
+ */
+static void finish(struct scheduler *s, struct sequence *seq, enum sequence_finish why,
+                   const char *word)
+{
+    ASSERT(!seq->in_step && seq->state != SEQ_FINISHED);
+    if (seq->state == SEQ_WAITING) {
+        s->waiting_count--;
+    } else {
+        sequence_let_go(seq, s->pool, s->scratch);
+        s->running_count--;
+    }
+    list_remove(&seq->link);
+    seq->finish = why;
+    sequence_set_state(seq, SEQ_FINISHED, word);
+    list_push_back(&s->finished, &seq->link);
+    s->finished_count++;
+    s->finished_total++;
+}
+
+void scheduler_cancel(struct scheduler *s, struct sequence *seq, enum sequence_finish why)
+{
+    ASSERT(why != SEQ_FINISH_NONE);
+    if (seq->finish != SEQ_FINISH_NONE)
+        return; /* it ends already: the first reason stays */
+    if (seq->in_step)
+        seq->finish = why;
+    else
+        finish(s, seq, why, "cancel");
+}
+
+static void expire(struct scheduler *s, struct list *list, uint64_t now_ns)
+{
+    LIST_FOR_SAFE(item, after, list)
+    {
+        struct sequence *seq = entry_of(item);
+        if (seq->params.deadline_ns != 0 && now_ns >= seq->params.deadline_ns)
+            finish(s, seq, SEQ_FINISH_DEADLINE, "deadline");
+    }
+}
+
+static void add_entry(struct scheduler *s, struct sequence *seq, uint32_t rows)
+{
+    ASSERT(rows > 0 && rows <= scheduler_budget(s));
+    ASSERT(s->entries_count < s->settings.sequences_max && !seq->in_step);
+    s->entries[s->entries_count++] = (struct plan_entry){
+        .sequence = seq,
+        .first_position = seq->computed,
+        .rows = rows,
+        .want_token = seq->computed + rows == seq->ids_count,
+    };
+    s->rows += rows;
+    seq->in_step = true;
+}
+
+void scheduler_add_chunk(struct scheduler *s, struct sequence *seq)
+{
+    const struct chunk_limits limits = {scheduler_budget(s), BLOCK_TOKENS};
+    uint32_t rows = chunk_next(&limits, seq->computed, seq->ids_count);
+
+    if (rows > 0)
+        add_entry(s, seq, rows);
+}
+
+static void plan_decodes(struct scheduler *s)
+{
+    /* Victims stand behind the current one in `running`, so its next is read afterwards. */
+    for (struct list *item = s->running.next; item != &s->running; item = item->next) {
+        struct sequence *seq = entry_of(item);
+        if (seq->state != SEQ_DECODE)
+            continue;
+        if (scheduler_budget(s) == 0 || !preempt_make_room(s, seq))
+            return;
+        add_entry(s, seq, 1);
+    }
+}
+
+static void plan_prefills(struct scheduler *s)
+{
+    LIST_FOR(item, &s->running)
+    {
+        if (entry_of(item)->state == SEQ_PREFILL)
+            scheduler_add_chunk(s, entry_of(item));
+    }
+}
+
+void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_plan)
+{
+    ASSERT(!s->planned);
+    s->planned = true;
+    s->preempted = false;
+    s->entries_count = s->copies_count = s->rows = 0;
+    expire(s, &s->running, now_ns);
+    expire(s, &s->waiting, now_ns);
+    plan_decodes(s);
+    plan_prefills(s);
+    if (!s->preempted)
+        admission_run(s, now_ns);
+    *ret_plan = (struct step_plan){
+        .entries = s->entries,
+        .entries_count = s->entries_count,
+        .copies = s->copies,
+        .copies_count = s->copies_count,
+        .rows = s->rows,
+    };
+}
+
+static const char *finish_word(enum sequence_finish why)
+{
+    static const char *const words[] = {"none", "stop", "length", "cancel", "deadline", "error"};
+
+    return words[why];
+}
+
+/* The step computed the entry's rows. Its item to *ret_item; false: there is nothing to tell. */
+static bool commit_entry(struct scheduler *s, const struct plan_entry *entry,
+                         const struct sample_result *result, uint64_t now_ns,
+                         struct commit_item *ret_item)
+{
+    struct sequence *seq = entry->sequence;
+
+    ASSERT(seq->in_step && seq->computed == entry->first_position);
+    seq->in_step = false;
+    seq->computed += entry->rows;
+    sequence_seal(seq, s->pool, s->scratch);
+    if (seq->finish != SEQ_FINISH_NONE) {
+        finish(s, seq, seq->finish, finish_word(seq->finish)); /* cancelled in the step */
+        return false;
+    }
+    if (!entry->want_token)
+        return false;
+    ASSERT(result->id < s->settings.vocab_size);
+    if (seq->state == SEQ_PREFILL)
+        sequence_set_state(seq, SEQ_DECODE, "prefilled");
+    *ret_item = (struct commit_item){.sequence = seq,
+                                     .first = sequence_output_tokens(seq) == 0,
+                                     .has_token = true,
+                                     .token = *result};
+    if (ret_item->first)
+        seq->first_token_ns = now_ns;
+    ret_item->finish = sequence_append(seq, result->id);
+    s->generated_tokens_total++;
+    if (ret_item->finish == SEQ_FINISH_NONE)
+        return true;
+    finish(s, seq, ret_item->finish, finish_word(ret_item->finish));
+    list_remove(&seq->link); /* its last token's item tells it */
+    list_push_back(&s->reported, &seq->link);
+    s->finished_count--;
+    seq->reported = true;
+    return true;
+}
+
+static uint32_t report_finished(struct scheduler *s, struct commit_item *ret_items, uint32_t max)
+{
+    uint32_t count = 0;
+
+    while (count < max && !list_empty(&s->finished)) {
+        struct sequence *seq = entry_of(list_pop_front(&s->finished));
+        ret_items[count++] = (struct commit_item){.sequence = seq, .finish = seq->finish};
+        list_push_back(&s->reported, &seq->link);
+        s->finished_count--;
+        seq->reported = true;
+    }
+    return count;
+}
+
+uint32_t scheduler_commit(struct scheduler *s, const struct step_plan *plan,
+                          const struct sample_result *results, uint64_t now_ns,
+                          struct commit_item *ret_items)
+{
+    uint32_t count = 0, tokens = 0;
+
+    ASSERT(s->planned);
+    ASSERT(plan->entries == s->entries && plan->entries_count == s->entries_count);
+    for (uint32_t i = 0; i < s->entries_count; i++) {
+        const struct plan_entry *entry = &s->entries[i];
+        const struct sample_result *result = entry->want_token ? &results[tokens++] : NULL;
+        count += commit_entry(s, entry, result, now_ns, &ret_items[count]);
+    }
+    for (uint32_t i = 0; i < s->copies_count; i++)
+        block_pool_unref(s->pool, &s->copies[i].from, 1);
+    s->entries_count = s->copies_count = 0;
+    s->planned = false;
+    return count + report_finished(s, ret_items + count,
+                                   s->settings.sequences_max + s->settings.waiting_max - count);
+}
+
+void scheduler_release(struct scheduler *s, struct sequence *seq)
+{
+    ASSERT(seq->state == SEQ_FINISHED && seq->reported);
+    void *removed = map_remove_text(s->by_request_id, seq->params.request_id);
+    ASSERT(removed == seq);
+    list_remove(&seq->link);
+    sequence_free(seq);
+}
+
+static void free_list(struct scheduler *s, struct list *list)
+{
+    struct list *item;
+
+    while ((item = list_pop_front(list)) != NULL) {
+        struct sequence *seq = entry_of(item);
+        block_table_drop(&seq->table, s->pool);
+        sequence_free(seq);
+    }
+}
+
+void scheduler_free(struct scheduler *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; i < s->copies_count; i++)
+        block_pool_unref(s->pool, &s->copies[i].from, 1);
+    free_list(s, &s->waiting);
+    free_list(s, &s->running);
+    free_list(s, &s->finished);
+    free_list(s, &s->reported);
+    map_free(s->by_request_id);
+    mem_free(s->entries);
+    mem_free(s->copies);
+    mem_free(s->scratch);
+    mem_free(s);
+}
+
+bool scheduler_idle(const struct scheduler *s)
+{
+    return s->running_count == 0 && s->waiting_count == 0 && s->finished_count == 0;
+}
+
+static uint64_t pending_tokens(const struct list *list)
+{
+    uint64_t tokens = 0;
+
+    LIST_FOR(item, list)
+    {
+        const struct sequence *seq = entry_of(item);
+        if (seq->state != SEQ_DECODE)
+            tokens += seq->ids_count - seq->computed;
+    }
+    return tokens;
+}
+
+void scheduler_counts(const struct scheduler *s, struct scheduler_counts *ret_counts)
+{
+    *ret_counts = (struct scheduler_counts){
+        .running = s->running_count,
+        .waiting = s->waiting_count,
+        .pending_prefill_tokens = pending_tokens(&s->waiting) + pending_tokens(&s->running),
+        .preemptions_total = s->preemptions_total,
+        .admitted_total = s->admitted_total,
+        .finished_total = s->finished_total,
+        .prompt_tokens_total = s->prompt_tokens_total,
+        .cached_tokens_total = s->cached_tokens_total,
+        .generated_tokens_total = s->generated_tokens_total,
+    };
+}
+
+void scheduler_each(struct scheduler *s, bool (*fn)(const struct sequence *sequence, void *user),
+                    void *user)
+{
+    struct list *const lists[] = {&s->waiting, &s->running};
+
+    for (uint32_t i = 0; i < 2; i++)
+        LIST_FOR_SAFE(item, after, lists[i])
+    if (!fn(entry_of(item), user))
+        return;
+}

@@ -1,0 +1,68 @@
+/* scheduler_check.c - every invariant of the queues, asserted; the pool's too. O(all it holds).
+ *
+ * The strongest one: the references in the pool are exactly those of the tables and of the step's
+ * copies, so a leak of a single block is seen at the next check. */
+#include "proto/base/assert.h"
+#include "worker/sched/scheduler_internal.h"
+
+static uint64_t check_list(const struct scheduler *s, const struct list *list, uint32_t count)
+{
+    uint64_t references = 0;
+    uint32_t seen = 0;
+
+    LIST_FOR(item, list)
+    {
+        const struct sequence *seq = LIST_ENTRY(item, struct sequence, link);
+        sequence_check(seq, s->pool);
+        ASSERT((list == &s->waiting) == (seq->state == SEQ_WAITING));
+        ASSERT((list == &s->running) == (seq->state == SEQ_PREFILL || seq->state == SEQ_DECODE));
+        ASSERT((list == &s->reported) == seq->reported);
+        ASSERT(!seq->in_step || s->planned);
+        ASSERT(seq->state != SEQ_FINISHED || seq->finish != SEQ_FINISH_NONE);
+        references += seq->table.count;
+        seen++;
+    }
+    ASSERT(seen == count || list == &s->reported);
+    return references;
+}
+
+static void check_order(const struct list *list)
+{
+    LIST_FOR(item, list)
+    {
+        if (item->next == list)
+            return;
+        const struct sequence *a = LIST_ENTRY(item, struct sequence, link);
+        const struct sequence *b = LIST_ENTRY(item->next, struct sequence, link);
+        ASSERT(a->params.priority <= b->params.priority);
+        if (a->params.priority == b->params.priority &&
+            (a->preemptions > 0) == (b->preemptions > 0))
+            ASSERT(a->number < b->number || a->state != SEQ_WAITING);
+        if (a->params.priority == b->params.priority && a->state != SEQ_WAITING)
+            ASSERT(a->number < b->number);
+    }
+}
+
+void scheduler_check(const struct scheduler *s)
+{
+    struct block_counts counts;
+    uint64_t references = 0, held = 0;
+    uint32_t rows = 0;
+
+    block_pool_check(s->pool);
+    references += check_list(s, &s->waiting, s->waiting_count);
+    references += check_list(s, &s->running, s->running_count);
+    references += check_list(s, &s->finished, s->finished_count);
+    references += check_list(s, &s->reported, 0);
+    references += s->copies_count;
+    check_order(&s->waiting);
+    check_order(&s->running);
+    block_pool_counts(s->pool, &counts);
+    for (uint32_t id = 0; id < counts.total; id++)
+        held += block_pool_refs(s->pool, id);
+    ASSERT(held == references);
+    for (uint32_t i = 0; i < s->entries_count; i++)
+        rows += s->entries[i].rows;
+    ASSERT(!s->planned || (rows == s->rows && rows <= s->settings.step_tokens_max));
+    ASSERT(s->running_count <= s->settings.sequences_max);
+}

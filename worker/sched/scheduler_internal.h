@@ -1,0 +1,50 @@
+/* scheduler_internal.h - what scheduler.c, admission.c and preempt.c share. Not for other folders.
+ */
+#ifndef REFRAIN_WORKER_SCHED_SCHEDULER_INTERNAL_H
+#define REFRAIN_WORKER_SCHED_SCHEDULER_INTERNAL_H
+
+#include "proto/base/list.h"
+#include "proto/base/map.h"
+#include "worker/sched/scheduler.h"
+
+struct scheduler {
+    struct scheduler_settings settings;
+    struct block_pool *pool;
+    struct list waiting;  /* WAITING: by priority, preempted ones first, then by arrival */
+    struct list running;  /* PREFILL, DECODE: by priority, then by arrival */
+    struct list finished; /* FINISHED, to be reported by the next commit */
+    struct list reported; /* FINISHED, to be released by the engine */
+    uint32_t waiting_count, running_count, finished_count;
+    struct map *by_request_id;
+    uint64_t next_number;
+    uint32_t tokens_max;       /* of one sequence: the context, or the pool if that is smaller */
+    uint32_t watermark_blocks; /* kept free of admissions, for the decodes of those that run */
+    struct plan_entry *entries;
+    struct plan_copy *copies; /* each holds a reference on `from` until commit */
+    uint32_t entries_count, copies_count, rows;
+    uint32_t *scratch; /* block ids of one sequence */
+    bool planned;      /* between plan and commit */
+    bool preempted;    /* in this plan: then nobody is admitted */
+    uint64_t preemptions_total, admitted_total, finished_total;
+    uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+};
+
+/* admission.c: fill what is left of the step with waiting requests. */
+void admission_run(struct scheduler *scheduler, uint64_t now_ns);
+
+/* preempt.c: give `seq` a slot for its newest token, at the cost of those behind it.
+ * false: it was itself the last in rank and had to go. */
+bool preempt_make_room(struct scheduler *scheduler, struct sequence *seq);
+
+/* scheduler.c */
+void scheduler_enqueue_waiting(struct scheduler *scheduler, struct sequence *seq);
+void scheduler_enqueue_running(struct scheduler *scheduler, struct sequence *seq);
+/* The next chunk of a prefilling sequence, if the budget has room. */
+void scheduler_add_chunk(struct scheduler *scheduler, struct sequence *seq);
+
+static inline uint32_t scheduler_budget(const struct scheduler *scheduler)
+{
+    return scheduler->settings.step_tokens_max - scheduler->rows;
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* sequence.c - one request's tokens, blocks and state.
+ *
+ *   WAITING --admit--> PREFILL --last chunk--> DECODE --stop, length--> FINISHED
+ *      ^                  |                       |     (cancel: FINISHED from anywhere)
+ *      +---- preempt -----+-----------------------+
+ *
+ * Why no PREEMPTED state: resuming is an admission like any other, and the blocks are still cached.
+ * The ids stay; only KV is computed again, so no token changes.
+ *
+ *   ids      [ prompt ............... | output ...... last ]
+ *   computed [ KV is in the table ...................)        DECODE, between steps: ids_count - 1
+ *   sealed   [ full blocks, findable ......)
+ *
+ * Generated tokens are hashed and sealed as prompt tokens are: the next turn's history holds them.
+ * Invariant: only PREFILL and DECODE hold block references. */
+#define LOG_MODULE "sched"
+#include "worker/sched/sequence.h"
+
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/log.h"
+#include "proto/base/mem.h"
+
+static const bool may_follow[SEQ_STATES][SEQ_STATES] = {
+    [SEQ_WAITING] = {[SEQ_PREFILL] = true, [SEQ_FINISHED] = true},
+    [SEQ_PREFILL] = {[SEQ_DECODE] = true, [SEQ_WAITING] = true, [SEQ_FINISHED] = true},
+    [SEQ_DECODE] = {[SEQ_WAITING] = true, [SEQ_FINISHED] = true},
+};
+
+static const char *const state_names[SEQ_STATES] = {"waiting", "prefill", "decode", "finished"};
+
+const char *sequence_state_name(enum sequence_state state)
+{
+    ASSERT(state < SEQ_STATES);
+    return state_names[state];
+}
+
+void sequence_set_state(struct sequence *seq, enum sequence_state next, const char *why)
+{
+    ASSERT(may_follow[seq->state][next]);
+    ASSERT(next == SEQ_PREFILL || next == SEQ_DECODE || seq->table.count == 0);
+    log_debug("sequence_state", "req=%s from=%s to=%s why=%s", seq->params.request_id,
+              state_names[seq->state], state_names[next], why);
+    seq->state = next;
+}
+
+static uint32_t blocks_of(uint32_t tokens)
+{
+    return tokens / BLOCK_TOKENS + (tokens % BLOCK_TOKENS != 0);
+}
+
+struct sequence *sequence_new(const struct sequence_params *params, uint32_t ids_max)
+{
+    struct sequence *seq = mem_zalloc(sizeof(*seq));
+
+    ASSERT(ids_max > params->prompt_tokens);
+    list_init(&seq->link);
+    seq->params = *params;
+    seq->ids = mem_alloc(ids_max * sizeof(*seq->ids));
+    memcpy(seq->ids, params->prompt, params->prompt_tokens * sizeof(*seq->ids));
+    seq->params.prompt = seq->ids;
+    seq->prompt_tokens = seq->ids_count = params->prompt_tokens;
+    seq->ids_max = ids_max;
+    block_table_init(&seq->table, blocks_of(ids_max));
+    seq->hashes = mem_alloc(blocks_of(ids_max) * sizeof(*seq->hashes));
+    seq->hashes_count =
+        (uint32_t)block_hash_chain(params->root, seq->ids, seq->ids_count, seq->hashes);
+    seq->miss = "";
+    return seq;
+}
+
+void sequence_free(struct sequence *seq)
+{
+    if (seq == NULL)
+        return;
+    block_table_done(&seq->table);
+    mem_free(seq->hashes);
+    mem_free(seq->ids);
+    mem_free(seq);
+}
+
+static struct block_hash parent_of(const struct sequence *seq, uint32_t block)
+{
+    return block == 0 ? seq->params.root : seq->hashes[block - 1];
+}
+
+static bool is_stop_id(const struct sequence *seq, uint32_t id)
+{
+    for (uint32_t i = 0; i < seq->params.stop_ids_count; i++)
+        if (seq->params.stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+enum sequence_finish sequence_append(struct sequence *seq, uint32_t id)
+{
+    uint32_t output_before = sequence_output_tokens(seq);
+
+    ASSERT(seq->state == SEQ_DECODE);
+    ASSERT(seq->ids_count < seq->ids_max);
+    seq->ids[seq->ids_count++] = id;
+    if (seq->ids_count % BLOCK_TOKENS == 0) {
+        uint32_t block = seq->hashes_count++;
+        seq->hashes[block] =
+            block_hash_next(parent_of(seq, block), seq->ids + (size_t)block * BLOCK_TOKENS);
+    }
+    if (output_before >= seq->params.tokens_min && is_stop_id(seq, id))
+        return SEQ_FINISH_STOP;
+    if (output_before + 1 >= seq->params.tokens_max || seq->ids_count == seq->ids_max)
+        return SEQ_FINISH_LENGTH;
+    return SEQ_FINISH_NONE;
+}
+
+/* Blocks [0, count) are findable with just our ids in them. */
+static bool chain_is_published(const struct sequence *seq, struct block_pool *pool, uint32_t count,
+                               uint32_t *scratch, uint32_t *ret_published)
+{
+    if (count == 0 || block_pool_state(pool, seq->table.ids[count - 1]) == BLOCK_SHARED)
+        *ret_published = count;
+    else
+        *ret_published =
+            block_pool_match_root(pool, seq->params.root, seq->hashes, seq->ids, count, scratch);
+    return *ret_published == count;
+}
+
+/* Seal one block. Where ours before it are private, because another sequence had published the same
+ * ones first, its chain is compared with our ids down to the root, and what was evicted of it is
+ * replaced by our blocks. A chain that collides with ours gets no child from us. */
+static void seal_block(struct sequence *seq, struct block_pool *pool, uint32_t block,
+                       uint32_t *scratch)
+{
+    uint32_t from;
+
+    (void)chain_is_published(seq, pool, block, scratch, &from);
+    for (uint32_t i = from; i <= block; i++) {
+        block_pool_seal(pool, seq->table.ids[i], parent_of(seq, i), seq->hashes[i],
+                        seq->ids + (size_t)i * BLOCK_TOKENS, i == 0);
+        if (block_pool_state(pool, seq->table.ids[i]) != BLOCK_SHARED)
+            return;
+    }
+}
+
+void sequence_seal(struct sequence *seq, struct block_pool *pool, uint32_t *scratch)
+{
+    uint32_t full = seq->computed / BLOCK_TOKENS;
+
+    ASSERT(full <= seq->hashes_count && full <= seq->table.count);
+    if (block_pool_caching(pool))
+        for (uint32_t block = seq->sealed; block < full; block++)
+            seal_block(seq, pool, block, scratch);
+    seq->sealed = full;
+}
+
+void sequence_let_go(struct sequence *seq, struct block_pool *pool, uint32_t *scratch)
+{
+    uint32_t full = seq->computed / BLOCK_TOKENS;
+    uint32_t tail = seq->computed % BLOCK_TOKENS;
+    uint32_t published;
+
+    ASSERT(!seq->in_step);
+    ASSERT(seq->sealed == full);
+    if (tail > 0 && block_pool_caching(pool) &&
+        chain_is_published(seq, pool, full, scratch, &published))
+        block_pool_seal_tail(pool, seq->table.ids[full], parent_of(seq, full),
+                             seq->ids + (size_t)full * BLOCK_TOKENS, tail, full == 0);
+    block_table_drop(&seq->table, pool);
+    seq->computed = 0; /* the next admission looks the prefix up again */
+    seq->sealed = 0;
+}
+
+void sequence_check(const struct sequence *seq, const struct block_pool *pool)
+{
+    bool holds = seq->state == SEQ_PREFILL || seq->state == SEQ_DECODE;
+
+    ASSERT(seq->ids_count <= seq->ids_max && seq->prompt_tokens <= seq->ids_count);
+    ASSERT(seq->hashes_count == seq->ids_count / BLOCK_TOKENS);
+    ASSERT(holds == (seq->table.count > 0));
+    ASSERT(holds || (seq->computed == 0 && seq->sealed == 0 && !seq->in_step));
+    if (!holds)
+        return;
+    ASSERT(seq->sealed == seq->computed / BLOCK_TOKENS);
+    ASSERT(blocks_of(seq->computed) <= seq->table.count);
+    ASSERT(seq->state == SEQ_DECODE ? seq->computed + 1 == seq->ids_count
+                                    : seq->computed < seq->ids_count);
+    for (uint32_t i = 0; i < seq->table.count; i++)
+        ASSERT(block_pool_refs(pool, seq->table.ids[i]) > 0);
+}
