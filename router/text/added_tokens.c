@@ -1,0 +1,192 @@
+/* added_tokens.c - a trie over the added tokens, entered only at bytes that begin one.
+ *
+ * The rule about user text (tokenizer.h): a control token counts only where its whole match lies
+ * outside every literal span. So the trie is walked to its end and the longest match that counts is
+ * taken, which need not be the longest match. User-defined tokens count everywhere.
+ *
+ * Why not Aho-Corasick: leftmost-longest with conditions per match needs the walk anyway, added
+ * tokens are short and rarely begin alike. Cost: one table look-up per byte of text, and the length
+ * of the longest added token at each byte that begins one.
+ *
+ * lstrip and rstrip: the token swallows the white space before or behind it (Hugging Face's
+ * AddedToken). single_word: it counts only where no letter, mark, number or '_' touches it.
+ * `normalized` makes no difference here: such tokens are matched in the raw text too. */
+#include "router/text/added_tokens.h"
+
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+#include "router/text/pair_map.h"
+
+enum begins { BEGINS_ANY = 1, BEGINS_USER_DEFINED = 2 };
+
+struct added_tokens {
+    const struct vocabulary *vocabulary;
+    struct pair_map edges; /* (node << 8 | byte) -> first: node below, second: id + 1 or 0 */
+    uint32_t nodes;
+    uint8_t begins[256]; /* enum begins, by first byte */
+};
+
+static bool is_added(uint8_t type)
+{
+    return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
+}
+
+static void insert(struct added_tokens *added, uint32_t id)
+{
+    size_t bytes = 0;
+    const unsigned char *text = (const void *)vocabulary_text(added->vocabulary, id, &bytes);
+    uint32_t node = 0;
+    if (bytes == 0 || utf8_valid_bytes((const char *)text, bytes) != bytes)
+        return; /* would cut a character in two */
+    added->begins[text[0]] |= BEGINS_ANY;
+    if (added->vocabulary->card->token_types[id] == TOKEN_USER_DEFINED)
+        added->begins[text[0]] |= BEGINS_USER_DEFINED;
+    for (size_t i = 0; i < bytes; i++) {
+        bool is_new = false;
+        struct pair_entry *edge =
+            pair_map_add(&added->edges, (uint64_t)node << 8 | text[i], &is_new);
+        if (is_new)
+            edge->first = added->nodes++;
+        node = edge->first;
+        if (i + 1 == bytes && edge->second == 0) /* the same text twice: the first id */
+            edge->second = id + 1;
+    }
+}
+
+struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary)
+{
+    struct added_tokens *added = mem_zalloc(sizeof(*added));
+    added->vocabulary = vocabulary;
+    added->nodes = 1;
+    pair_map_init(&added->edges, 0);
+    for (uint32_t id = 0; id < vocabulary->count; id++) {
+        if (is_added(vocabulary->card->token_types[id]))
+            insert(added, id);
+    }
+    return added;
+}
+
+void added_tokens_free(struct added_tokens *added)
+{
+    if (added == NULL)
+        return;
+    pair_map_done(&added->edges);
+    mem_free(added);
+}
+
+/* Does [start, end) touch a literal span? `start` never goes back. */
+static bool touches_literal(struct added_search *search, size_t start, size_t end)
+{
+    while (search->literal_at < search->literal_count &&
+           search->literal[search->literal_at].end <= start)
+        search->literal_at++;
+    for (size_t i = search->literal_at; i < search->literal_count; i++) {
+        if (search->literal[i].start >= end)
+            return false;
+        if (search->literal[i].end > search->literal[i].start)
+            return true;
+    }
+    return false;
+}
+
+static bool is_word_bits(uint16_t bits)
+{
+    return (bits & (CP_LETTER | CP_MARK | CP_NUMBER)) != 0;
+}
+
+/* Start of the code point that ends at `at` > 0. */
+static size_t step_back(const char *text, size_t at)
+{
+    do {
+        at--;
+    } while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80);
+    return at;
+}
+
+static bool stands_alone(struct unicode *unicode, const struct added_search *search, size_t start,
+                         size_t end)
+{
+    uint32_t length = 0;
+    if (start > 0) {
+        uint32_t before = utf8_decode(search->text + step_back(search->text, start), &length);
+        if (before == '_' || is_word_bits(unicode_bits(unicode, before)))
+            return false;
+    }
+    if (end < search->bytes) {
+        uint32_t behind = utf8_decode(search->text + end, &length);
+        if (behind == '_' || is_word_bits(unicode_bits(unicode, behind)))
+            return false;
+    }
+    return true;
+}
+
+static bool counts(const struct added_tokens *added, struct unicode *unicode,
+                   struct added_search *search, uint32_t id, size_t start, size_t end)
+{
+    const struct model_card *card = added->vocabulary->card;
+    if (card->token_types[id] != TOKEN_USER_DEFINED &&
+        (!search->control || touches_literal(search, start, end)))
+        return false;
+    if (card->token_flags != NULL && (card->token_flags[id] & TOKEN_SINGLE_WORD) != 0)
+        return stands_alone(unicode, search, start, end);
+    return true;
+}
+
+/* The longest match that begins at `start` and counts. */
+static bool match_at(const struct added_tokens *added, struct unicode *unicode,
+                     struct added_search *search, size_t start, struct added_match *ret_match)
+{
+    bool found = false;
+    uint32_t node = 0;
+    for (size_t at = start; at < search->bytes; at++) {
+        const struct pair_entry *edge =
+            pair_map_find(&added->edges, (uint64_t)node << 8 | (unsigned char)search->text[at]);
+        if (edge == NULL)
+            break;
+        node = edge->first;
+        if (edge->second != 0 && counts(added, unicode, search, edge->second - 1, start, at + 1)) {
+            *ret_match = (struct added_match){start, at + 1, edge->second - 1};
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Take in the white space that the token swallows, but nothing before `from`. */
+static void strip(const struct added_tokens *added, struct unicode *unicode,
+                  const struct added_search *search, size_t from, struct added_match *match)
+{
+    const uint8_t *flags = added->vocabulary->card->token_flags;
+    uint32_t length = 0;
+    if (flags == NULL)
+        return;
+    while ((flags[match->id] & TOKEN_LSTRIP) != 0 && match->start > from) {
+        size_t before = step_back(search->text, match->start);
+        if ((unicode_bits(unicode, utf8_decode(search->text + before, &length)) & CP_SPACE) == 0)
+            break;
+        match->start = before;
+    }
+    while ((flags[match->id] & TOKEN_RSTRIP) != 0 && match->end < search->bytes) {
+        uint32_t behind = utf8_decode(search->text + match->end, &length);
+        if ((unicode_bits(unicode, behind) & CP_SPACE) == 0)
+            break;
+        match->end += length;
+    }
+}
+
+bool added_tokens_next(const struct added_tokens *added, struct unicode *unicode,
+                       struct added_search *search, size_t at, struct added_match *ret_match)
+{
+    const uint8_t wanted = search->control ? BEGINS_ANY : BEGINS_USER_DEFINED;
+    for (size_t start = at; start < search->bytes; start++) {
+        if ((added->begins[(unsigned char)search->text[start]] & wanted) == 0)
+            continue;
+        if (match_at(added, unicode, search, start, ret_match)) {
+            strip(added, unicode, search, at, ret_match);
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,39 @@
+/* added_tokens.h - tokens that are cut out of the raw text before anything else looks at it.
+ *
+ * Control, unknown and user-defined tokens. Leftmost first, of those the longest. Immutable. */
+#ifndef REFRAIN_ROUTER_TEXT_ADDED_TOKENS_H
+#define REFRAIN_ROUTER_TEXT_ADDED_TOKENS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "router/text/tokenizer.h"
+#include "router/text/unicode.h"
+#include "router/text/vocabulary.h"
+
+struct added_tokens;
+
+/* Text that is being searched; made once per text, moved on by added_tokens_next. */
+struct added_search {
+    const char *text;
+    size_t bytes;
+    bool control; /* recognise control tokens where no literal span is */
+    const struct text_range *literal;
+    size_t literal_count;
+    size_t literal_at; /* first span that may still matter */
+};
+
+struct added_match {
+    size_t start, end; /* with the white space that the token swallows (lstrip, rstrip) */
+    uint32_t id;
+};
+
+/* The vocabulary must outlive it. */
+struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary);
+void added_tokens_free(struct added_tokens *added);
+/* The first match at or after `at`; false: none until the end. `at` never goes back. */
+bool added_tokens_next(const struct added_tokens *added, struct unicode *unicode,
+                       struct added_search *search, size_t at, struct added_match *ret_match);
+
+#endif

@@ -1,0 +1,195 @@
+/* bpe.c - byte-level BPE (Sennrich, Haddow, Birch 2016; over bytes as in GPT-2).
+ *
+ * A word starts as one token per byte; merge.c then joins pairs by rank. Ranks come from
+ *   merges     the card's list, rank = position in it
+ *   ids        a card without merges (tiktoken files): a pair may merge when the joined bytes are a
+ *              token, and that token's id is the rank; a word that is a token is taken whole
+ *
+ * A word that is itself in the vocabulary nearly always merges into that one token, but not by law.
+ * So the first time it is merged and the outcome noted per token (`whole`); after that it is one
+ * look-up. With ignore_merges the model's own rule is to take it whole, always.
+ *
+ * Invariant: no control token comes out, because vocabulary_find knows none and merges that would
+ * make one are left out.
+ * Cost: about 25 ns a byte when merged, one hash and a look-up when known whole. */
+#include "router/text/bpe.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+#include "router/text/merge.h"
+
+#define MERGE_TEXT_MAX 4096 /* bytes of one line of the merge list */
+
+enum whole { WHOLE_UNKNOWN = 0, WHOLE_YES, WHOLE_NO };
+
+struct bpe {
+    const struct vocabulary *vocabulary;
+    bool ignore_merges;
+    bool ranks_are_ids;
+    struct pair_map merges;
+    struct merge merge;
+    uint8_t *whole; /* enum whole, per token */
+};
+
+static uint32_t find_bytes(const struct vocabulary *vocabulary, const char *text, size_t bytes)
+{
+    if (bytes == 0 || bytes > vocabulary->token_bytes_max)
+        return TOKEN_ID_NONE;
+    return vocabulary_find(vocabulary, text, bytes, vocabulary_hash(text, bytes));
+}
+
+static bool is_known_text(const struct vocabulary *vocabulary, const char *text, size_t bytes)
+{
+    for (uint32_t id = 0; id < vocabulary->count; id++) {
+        size_t known_bytes = 0;
+        const char *known = vocabulary_text(vocabulary, id, &known_bytes);
+        if (known_bytes == bytes && memcmp(known, text, bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* One line "left right" into the map. */
+static int load_merge(const struct vocabulary *vocabulary, uint32_t rank, struct pair_map *map,
+                      struct errmsg *err)
+{
+    char joined[MERGE_TEXT_MAX];
+    size_t count = 0;
+    bool is_new = false;
+    const char *line = string_table_get(&vocabulary->card->merges, rank, &count);
+    const char *space = count < 3 ? NULL : memchr(line + 1, ' ', count - 2);
+    if (space == NULL || count > MERGE_TEXT_MAX)
+        return errmsg_set(err, -EINVAL, "merge %u is not two tokens with a space between", rank);
+    size_t left_count = (size_t)(space - line);
+    size_t left = vocabulary_decode(vocabulary, TOKEN_NORMAL, line, left_count, joined);
+    size_t right = vocabulary_decode(vocabulary, TOKEN_NORMAL, space + 1, count - left_count - 1,
+                                     joined + left);
+    uint32_t left_id = find_bytes(vocabulary, joined, left);
+    uint32_t right_id = find_bytes(vocabulary, joined + left, right);
+    uint32_t merged_id = find_bytes(vocabulary, joined, left + right);
+    if (left_id == TOKEN_ID_NONE || right_id == TOKEN_ID_NONE || merged_id == TOKEN_ID_NONE) {
+        if (is_known_text(vocabulary, joined, left) &&
+            is_known_text(vocabulary, joined + left, right) &&
+            is_known_text(vocabulary, joined, left + right))
+            return 0; /* a control token would take part */
+        return errmsg_set(err, -EINVAL, "merge %u joins or makes a token that does not exist",
+                          rank);
+    }
+    struct pair_entry *entry = pair_map_add(map, pair_key(left_id, right_id), &is_new);
+    if (is_new) {
+        entry->first = rank;
+        entry->second = merged_id;
+    }
+    return 0;
+}
+
+int bpe_load_merges(const struct vocabulary *vocabulary, struct pair_map *map, struct errmsg *err)
+{
+    struct pair_map loaded;
+    uint32_t count = vocabulary->card->merges.count;
+    pair_map_init(&loaded, count);
+    for (uint32_t rank = 0; rank < count; rank++) {
+        int r = load_merge(vocabulary, rank, &loaded, err);
+        if (r < 0) {
+            pair_map_done(&loaded);
+            return r;
+        }
+    }
+    *map = loaded;
+    return 0;
+}
+
+static bool pair_by_merges(const void *model, const char *text, const struct merge_symbol *left,
+                           const struct merge_symbol *right, uint32_t *ret_rank, uint32_t *ret_id)
+{
+    const struct bpe *bpe = model;
+    const struct pair_entry *entry = pair_map_find(&bpe->merges, pair_key(left->id, right->id));
+    if (entry == NULL)
+        return false;
+    *ret_rank = entry->first;
+    *ret_id = entry->second;
+    return true;
+}
+
+static bool pair_by_ids(const void *model, const char *text, const struct merge_symbol *left,
+                        const struct merge_symbol *right, uint32_t *ret_rank, uint32_t *ret_id)
+{
+    const struct bpe *bpe = model;
+    uint32_t id = find_bytes(bpe->vocabulary, text + left->start, left->bytes + right->bytes);
+    *ret_rank = id;
+    *ret_id = id;
+    return id != TOKEN_ID_NONE;
+}
+
+int bpe_new(const struct vocabulary *vocabulary, bool ignore_merges, struct bpe **ret_bpe,
+            struct errmsg *err)
+{
+    struct bpe *bpe = mem_zalloc(sizeof(*bpe));
+    bpe->vocabulary = vocabulary;
+    bpe->ranks_are_ids = vocabulary->card->merges.count == 0;
+    bpe->ignore_merges = ignore_merges || bpe->ranks_are_ids;
+    if (!bpe->ranks_are_ids) {
+        int r = bpe_load_merges(vocabulary, &bpe->merges, err);
+        if (r < 0) {
+            mem_free(bpe);
+            return r;
+        }
+    }
+    merge_init(&bpe->merge, bpe, bpe->ranks_are_ids ? pair_by_ids : pair_by_merges);
+    bpe->whole = mem_zalloc(vocabulary->count);
+    *ret_bpe = bpe;
+    return 0;
+}
+
+void bpe_free(struct bpe *bpe)
+{
+    if (bpe == NULL)
+        return;
+    merge_done(&bpe->merge);
+    pair_map_done(&bpe->merges);
+    mem_free(bpe->whole);
+    mem_free(bpe);
+}
+
+/* Bytes that have no token become `unk`, or nothing when there is none, as in the Python stack. */
+static size_t split_bytes(struct bpe *bpe, const char *word, size_t bytes)
+{
+    struct merge_symbol *symbols = merge_symbols(&bpe->merge, bytes);
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        uint32_t id = bpe->vocabulary->byte_ids[(unsigned char)word[i]];
+        if (id == TOKEN_ID_NONE)
+            id = bpe->vocabulary->card->unk;
+        if (id == TOKEN_ID_NONE)
+            continue;
+        symbols[count++] = (struct merge_symbol){.start = (uint32_t)i, .bytes = 1, .id = id};
+    }
+    return count;
+}
+
+int bpe_word(struct bpe *bpe, const char *word, size_t bytes, uint64_t hash, struct token_ids *out)
+{
+    uint32_t known = TOKEN_ID_NONE;
+    ASSERT(bytes > 0 && bytes < MERGE_END);
+    if (bytes <= bpe->vocabulary->token_bytes_max)
+        known = vocabulary_find(bpe->vocabulary, word, bytes, hash);
+    if (known != TOKEN_ID_NONE && (bpe->ignore_merges || bpe->whole[known] == WHOLE_YES))
+        return token_ids_add(out, known);
+    size_t count = split_bytes(bpe, word, bytes);
+    if (count == 0)
+        return 0;
+    merge_run(&bpe->merge, word, count);
+    const struct merge_symbol *symbols = bpe->merge.symbols;
+    if (known != TOKEN_ID_NONE)
+        bpe->whole[known] =
+            symbols[0].next == MERGE_END && symbols[0].id == known ? WHOLE_YES : WHOLE_NO;
+    for (uint32_t at = 0; at != MERGE_END; at = symbols[at].next) {
+        int r = token_ids_add(out, symbols[at].id);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
