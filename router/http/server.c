@@ -14,6 +14,7 @@
 #include "router/http/server.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "proto/base/assert.h"
@@ -189,6 +190,15 @@ static void start_handles(struct http_server *server)
     (void)uv_check_start(&server->check, on_check);
 }
 
+/* libuv writes without MSG_NOSIGNAL: a client that is gone would end the process. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction action;
+
+    if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
+
 static uint32_t tick_for(const struct http_limits *limits)
 {
     const uint32_t times[] = {limits->header_timeout_ms, limits->body_timeout_ms,
@@ -219,6 +229,7 @@ int http_server_new(uv_loop_t *loop, const struct http_limits *limits,
     list_init(&server->dirty);
     list_init(&server->ended);
     start_handles(server);
+    ignore_sigpipe();
     *ret_server = server;
     return 0;
 }

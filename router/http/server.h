@@ -56,7 +56,8 @@ struct http_counts { /* for /metrics and tests */
     uint64_t clients_open, clients_total, exchanges_open, requests_total, rejected_total;
 };
 
-/* routes end with {NULL}; they and `user` must outlive the server. */
+/* routes end with {NULL}; they and `user` must outlive the server. 0, or -EINVAL: a limit of
+ * nothing. SIGPIPE, when it has its default action, is ignored by the process from now on. */
 int http_server_new(uv_loop_t *loop, const struct http_limits *limits,
                     const struct http_route *routes, void *user, struct http_server **ret_server);
 /* "127.0.0.1", "::1", "0.0.0.0"...; port 0 = any. *ret_port is the bound one. -EADDRINUSE etc. */
