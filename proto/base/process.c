@@ -91,6 +91,7 @@ static int launch_exec(const struct launch *launch)
         return -errno;
     if (getppid() != launch->parent)
         return -ESRCH; /* the parent died before the line above: its death signal never comes */
+    (void)setpgid(0, 0);
     r = connect_standard(launch);
     if (r < 0)
         return r;

@@ -7,11 +7,12 @@
 
 #include "proto/base/errmsg.h"
 
-/* fork+exec `argv` (argv[0] is a path). The child gets SIGKILL (or `death_signal`) when the calling
- * *thread* ends (PR_SET_PDEATHSIG; call it from a thread that lives as long as the process),
- * default signal dispositions and mask, stdin from /dev/null, and every fd closed from 3 on except
- * `keep_fds` (kept under the same number). stdout_fd/stderr_fd: -1 = inherit. Returns the pid or a
- * negative errno; exec failure is reported here (a CLOEXEC pipe carries errno back). */
+/* fork+exec `argv` (argv[0] is a path). The child gets `death_signal` (0: SIGKILL) when the calling
+ * *thread* ends (PR_SET_PDEATHSIG; call it from a thread that lives as long as the process), a
+ * process group of its own (a terminal's Ctrl-C reaches us alone, and we stop our children in
+ * order), default signal dispositions and mask, stdin from /dev/null, and every fd closed from 3 on
+ * except `keep_fds` (kept under the same number). stdout_fd/stderr_fd: -1 = inherit. Returns the
+ * pid or a negative errno; exec failure is reported here (a CLOEXEC pipe carries errno back). */
 pid_t process_spawn(char *const argv[], const int *keep_fds, size_t keep_count, int stdout_fd,
                     int stderr_fd, int death_signal, struct errmsg *err);
 /* A pidfd for poll(POLLIN when dead), CLOEXEC; or negative errno. */

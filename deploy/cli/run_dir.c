@@ -1,0 +1,85 @@
+/* run_dir.c - make, clean and remove runtime folders.
+ *
+ * A run that was killed with SIGKILL leaves sockets in DEFAULT/up-PID; the next run removes folders
+ * whose PID is no more. Only sockets are ever unlinked: a mistaken --run-dir loses nothing. */
+#include "deploy/cli/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/mem.h"
+#include "proto/base/process.h"
+
+void run_dir_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    struct stat info;
+
+    if (!dir)
+        return;
+    while ((entry = readdir(dir))) {
+        if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISSOCK(info.st_mode))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    (void)closedir(dir);
+    (void)rmdir(path); /* fails when something else lies there: good */
+}
+
+static void remove_dead_runs(const char *parent)
+{
+    DIR *dir = opendir(parent);
+    struct dirent *entry;
+
+    if (!dir)
+        return;
+    while ((entry = readdir(dir))) {
+        char *end;
+        if (strncmp(entry->d_name, "up-", 3) != 0)
+            continue;
+        long pid = strtol(entry->d_name + 3, &end, 10);
+        if (*end || pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+            continue;
+        char *path = mem_printf("%s/%s", parent, entry->d_name);
+        run_dir_remove(path);
+        mem_free(path);
+    }
+    (void)closedir(dir);
+}
+
+int run_dir_make(const char *wanted, char *ret_path, size_t path_max, struct errmsg *err)
+{
+    char parent[512];
+    int r;
+
+    if (wanted) {
+        if (strlen(wanted) >= path_max)
+            return errmsg_set(err, -ENAMETOOLONG, "run-dir is longer than %zu bytes", path_max);
+        r = process_make_private_dir(wanted, err);
+        if (r == 0)
+            (void)snprintf(ret_path, path_max, "%s", wanted);
+        return r;
+    }
+    r = process_default_run_dir(parent, sizeof(parent));
+    if (r < 0)
+        return errmsg_set(err, r, "no runtime folder: give one with --run-dir");
+    r = process_make_private_dir(parent, err);
+    if (r < 0)
+        return r;
+    remove_dead_runs(parent);
+    char *path = mem_printf("%s/up-%d", parent, (int)getpid());
+    r = strlen(path) < path_max ? process_make_private_dir(path, err)
+                                : errmsg_set(err, -ENAMETOOLONG, "'%s' is too long", path);
+    if (r == 0)
+        (void)snprintf(ret_path, path_max, "%s", path);
+    mem_free(path);
+    return r;
+}
