@@ -7,11 +7,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 
-static const struct backend_ops *const backends[] = {&ref_backend_ops};
+static const struct backend_ops *const backends[] = {&cpu_backend_ops, &ref_backend_ops};
 #define BACKENDS (sizeof(backends) / sizeof(backends[0]))
 
 static const struct backend_ops *find(const char *name)
@@ -34,7 +35,7 @@ int backend_open(const struct backend_settings *settings, struct backend **ret_b
     b->ops = find(settings->name);
     int r = -ENOENT;
     if (b->ops == NULL) {
-        (void)errmsg_set(err, r, "no backend '%s'; there is: ref", settings->name);
+        (void)errmsg_set(err, r, "no backend '%s'; there are: cpu, ref", settings->name);
         goto out;
     }
     r = b->ops->open(b, settings->threads, isa, err);

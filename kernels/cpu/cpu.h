@@ -1,0 +1,99 @@
+/* cpu.h - the cpu backend: packed weights, bf16 KV pages, threads, one family of kernels.
+ *
+ * Private to kernels/cpu and backend.c. Files named after an op plan it: they cut the work into
+ * pieces for the pool; the arithmetic is the family's (family.h). */
+#ifndef REFRAIN_KERNELS_CPU_CPU_H
+#define REFRAIN_KERNELS_CPU_CPU_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/family.h"
+#include "kernels/cpu/thread_pool.h"
+
+extern const struct backend_ops cpu_backend_ops;
+
+#define QUANT_ROWS 512                   /* rows quantised at once: op_matmul's passes over M */
+#define HEAD_DIM_MAX 512                 /* as ops.c checks */
+#define ATTENTION_UNITS 8192             /* planned at once */
+#define ATTENTION_PARTIALS (1024 * 1024) /* floats for split contexts */
+
+struct cpu_state {
+    const struct cpu_family *family;
+    struct thread_pool *pool;
+    /* Scratch. quant grows in weight_new to the widest weight; the rest is made at open. */
+    struct quant_rows quant;
+    size_t quant_bytes;
+    uint32_t quant_columns;
+    float *thread_scratch; /* [threads][attention_scratch_floats(HEAD_DIM_MAX)] */
+    struct attention_unit *units, *ordered, *merges; /* ATTENTION_UNITS each */
+    float *partials;
+};
+
+static inline struct cpu_state *cpu_state(struct backend *b)
+{
+    return b->state;
+}
+
+/* Rows of parts that follow each other and have the same class. */
+struct cpu_segment {
+    enum panel_class class;
+    uint32_t row, rows; /* outputs row .. row + rows - 1 of the weight */
+    uint32_t panels;
+    size_t panel_bytes;
+    uint8_t *data; /* panels * panel_bytes, 64-byte aligned */
+};
+
+struct cpu_weight {
+    struct weight base; /* first */
+    uint32_t segments;
+    struct cpu_segment *segment;
+    void *memory;
+};
+
+/* Run fn(context, first row, end row, thread) over rows; on the caller alone when the whole takes
+ * less than a few microseconds. */
+typedef void (*cpu_rows_fn)(const void *context, uint32_t first, uint32_t end);
+void cpu_run_rows(struct backend *b, cpu_rows_fn fn, const void *context, uint32_t rows,
+                  uint32_t row_ns);
+
+int cpu_weight_new(struct backend *b, enum weight_use use, const struct weight_part *parts,
+                   size_t count, uint32_t columns, struct weight **ret_weight, struct errmsg *err);
+void cpu_weight_free(struct backend *b, struct weight *weight);
+/* pack.c: rows of parts -> panels of a segment. `sources` [rows of the segment]. */
+struct pack_source {
+    enum dtype dtype;
+    const void *row; /* first column wanted */
+};
+enum panel_class pack_class(enum dtype dtype);
+size_t pack_panel_bytes(enum panel_class class, uint32_t columns);
+void pack_panel(const struct cpu_segment *segment, uint32_t panel,
+                const struct pack_source *sources, uint32_t columns);
+
+void cpu_embed(struct backend *b, struct tensor *x, const struct weight *weight,
+               const uint32_t *ids);
+void cpu_rmsnorm(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
+                 float eps);
+void cpu_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
+                const struct weight *weight, bool accumulate);
+void cpu_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
+              const struct rope *rope, struct kv_pool *kv, uint32_t layer, const struct step *step);
+void cpu_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
+                   const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
+                   const struct step *step, float scale, uint32_t window);
+void cpu_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
+void cpu_add(struct backend *b, struct tensor *x, const struct tensor *y);
+void cpu_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
+                     const uint32_t *rows);
+int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
+                    uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err);
+void cpu_kv_pool_free(struct backend *b, struct kv_pool *pool);
+size_t cpu_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
+void cpu_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
+                     uint32_t tokens);
+
+/* Values of one head's tile; V is padded to whole vectors of 16 dims. */
+size_t cpu_k_tile_values(uint32_t head_dim);
+size_t cpu_v_tile_values(uint32_t head_dim);
+uint16_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
+uint16_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
+
+#endif

@@ -1,0 +1,129 @@
+/* family.h - what one instruction set family (AVX2, later AVX-512, AMX) brings: a table.
+ *
+ * The layouts below are common to all families, so that weights and pages are packed once, by
+ * portable code, and a family is one or a few files of arithmetic. A family's functions take a
+ * range of rows or panels and know nothing of threads.
+ *
+ * Every function keeps promise 2: the bits of a row do not depend on `rows` or on the range. */
+#ifndef REFRAIN_KERNELS_CPU_FAMILY_H
+#define REFRAIN_KERNELS_CPU_FAMILY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* --- weights ----------------------------------------------------------------------------------
+ * Panels of 16 outputs. Quantised classes are rows of groups of 32 along K; a group is
+ *   f16 header vectors [16] (scale d, min m, or two scales), then 8 quads of 4 k:
+ *   U4      d m | quad: 32 bytes; byte 4j + i: low nibble = output j, high = output j + 8, k = i
+ *   S8      d   | quad: 64 bytes; byte 4j + i = output j (0..15), k = i
+ *   S8_MIN  d m | as S8
+ *   S8_HALF d0 d1 | as S8; d0 for quads 0..3, d1 for quads 4..7
+ * Float classes are one vector of 16 outputs per k:
+ *   BF16    8 x u32, lane j: low half = output j, high half = output j + 8
+ *   F16, F32  in order */
+#define PANEL 16
+#define GROUP 32
+#define QUADS (GROUP / 4)
+enum panel_class {
+    PANEL_U4 = 0,
+    PANEL_S8,
+    PANEL_S8_MIN,
+    PANEL_S8_HALF,
+    PANEL_BF16,
+    PANEL_F16,
+    PANEL_F32,
+    PANEL_CLASSES,
+};
+
+static inline bool panel_is_quantised(enum panel_class class)
+{
+    return class <= PANEL_S8_HALF;
+}
+
+/* Rows of x as int8 in groups of 32: x = scale * q, |q| <= 127. */
+struct quant_rows {
+    int8_t *q;         /* [rows][columns] */
+    float *scale_sums; /* [rows][columns / 32][2]: scale, scale * sum of the group's q */
+};
+
+/* y [rows, 16 * panels] (+)= x * panels^T */
+struct gemm {
+    const uint8_t *panel; /* first of `panels`, panel_bytes apart */
+    size_t panel_bytes;
+    uint32_t panels, outputs; /* outputs <= 16 * panels: the rest is padding */
+    uint32_t columns;         /* K */
+    struct quant_rows quant;  /* quantised classes: row 0 is the first of `rows` */
+    const float *x;           /* float classes */
+    size_t x_stride;
+    float *y; /* column of the first panel */
+    size_t y_stride;
+    uint32_t rows;
+    bool accumulate;
+};
+
+/* --- attention --------------------------------------------------------------------------------
+ * KV tile of 16 tokens of one head, bf16:
+ *   K  [head_dim] vectors of 16 tokens        V  [head_dim / 16, up][16 tokens] vectors of 16 dims
+ * both vectors in the order of BF16 panels: element e of 16 stands at (e % 8) * 2 + e / 8. */
+#define PAIRED(element) ((element) % 8 * 2 + (element) / 8)
+
+#define ATTENTION_ROWS 48       /* rows (positions x heads) of a unit, at most */
+#define ATTENTION_TILE 64       /* tokens per softmax step */
+#define ATTENTION_PARTITION 512 /* tokens per independent softmax, merged in order */
+
+/* Consecutive positions of one sequence x query heads of one KV head, over some partitions. */
+struct attention_unit {
+    const float *q; /* first position, first head; heads are head_dim apart */
+    float *out;     /* as q */
+    size_t q_stride, out_stride;
+    const uint32_t *table;
+    uint32_t position;         /* of the first row */
+    uint16_t positions, heads; /* positions * heads <= ATTENTION_ROWS */
+    uint32_t kv_head;
+    uint32_t partition, partitions; /* first, and how many of them */
+    float *partial; /* NULL: write out. Else [partitions][rows][head_dim rounded up to 16 + 2] */
+};
+
+struct attention {
+    const uint8_t *pages; /* of this layer: block b, head h: K at pages + b * block_bytes +     */
+    size_t block_bytes;   /* h * tile_bytes_k, V at + v_offset + h * tile_bytes_v               */
+    size_t k_tile_bytes, v_tile_bytes, v_offset;
+    uint32_t head_dim, window;
+    float scale;
+};
+
+/* Floats that one thread needs for a unit. */
+static inline size_t attention_row_floats(uint32_t head_dim)
+{
+    return (head_dim + 15u) / 16 * 16;
+}
+static inline size_t attention_scratch_floats(uint32_t head_dim)
+{
+    return ATTENTION_ROWS * (3 * attention_row_floats(head_dim) + ATTENTION_TILE + 4);
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+struct cpu_family {
+    const char *name;
+    bool (*is_supported)(void);
+    void (*gemm[PANEL_CLASSES])(const struct gemm *gemm);
+    /* columns is a multiple of 32 */
+    void (*quantise_row)(const float *x, uint32_t columns, int8_t *q, float *scale_sums);
+    void (*attend)(const struct attention *attention, const struct attention_unit *unit,
+                   float *scratch);
+    /* Merge unit->partial, which several calls of attend filled, into out. */
+    void (*attend_merge)(const struct attention *attention, const struct attention_unit *unit,
+                         float *scratch);
+    void (*rmsnorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
+    void (*silu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
+};
+
+extern const struct cpu_family avx2_family;
+
+/* The best family of this processor, or the one named. NULL: there is none. */
+const struct cpu_family *cpu_family_find(const char *name);
+/* CPUID and what the system saves: AVX2, FMA and F16C. */
+bool cpu_has_avx2(void);
+
+#endif

@@ -1,0 +1,24 @@
+/* family_avx2.c - the AVX2 family's table. */
+#include "kernels/cpu/attention_avx2.h"
+#include "kernels/cpu/elementwise_avx2.h"
+#include "kernels/cpu/matmul_avx2.h"
+
+const struct cpu_family avx2_family = {
+    .name = "avx2",
+    .is_supported = cpu_has_avx2,
+    .gemm =
+        {
+            [PANEL_U4] = avx2_gemm_u4,
+            [PANEL_S8] = avx2_gemm_s8,
+            [PANEL_S8_MIN] = avx2_gemm_s8_min,
+            [PANEL_S8_HALF] = avx2_gemm_s8_half,
+            [PANEL_BF16] = avx2_gemm_bf16,
+            [PANEL_F16] = avx2_gemm_f16,
+            [PANEL_F32] = avx2_gemm_f32,
+        },
+    .quantise_row = avx2_quantise_row,
+    .attend = avx2_attend,
+    .attend_merge = avx2_attend_merge,
+    .rmsnorm_row = avx2_rmsnorm_row,
+    .silu_mul_row = avx2_silu_mul_row,
+};

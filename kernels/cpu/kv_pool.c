@@ -1,0 +1,65 @@
+/* kv_pool.c - bf16 KV pages.
+ *
+ *   block  [layer][K tiles of all heads][V tiles of all heads]       tiles: family.h
+ *
+ * Why K transposed: 16 tokens' scores are then lanes of a vector, and a score is a plain sum over
+ * dims without a horizontal step; K * q and p * V become the same loop as a matmul panel. Writing
+ * a token scatters 2-byte values over a tile that is in cache anyway.
+ * Block-major: a block of all layers is one run of bytes, and unused blocks cost no memory. */
+#include <errno.h>
+
+#include "kernels/cpu/cpu.h"
+#include "proto/base/mem.h"
+
+size_t cpu_k_tile_values(uint32_t head_dim)
+{
+    return (size_t)KV_BLOCK_TOKENS * head_dim;
+}
+
+size_t cpu_v_tile_values(uint32_t head_dim)
+{
+    return (size_t)KV_BLOCK_TOKENS * ((head_dim + 15u) / 16 * 16);
+}
+
+static size_t layer_values(uint32_t kv_heads, uint32_t head_dim)
+{
+    return kv_heads * (cpu_k_tile_values(head_dim) + cpu_v_tile_values(head_dim));
+}
+
+size_t cpu_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim)
+{
+    return layers * layer_values(kv_heads, head_dim) * sizeof(uint16_t);
+}
+
+int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
+                    uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err)
+{
+    size_t block_bytes = cpu_kv_block_bytes(b, layers, kv_heads, head_dim);
+    void *data;
+    if (blocks > SIZE_MAX / 2 / block_bytes || mem_map(blocks * block_bytes, &data) < 0)
+        return errmsg_set(err, -ENOMEM, "no memory for %u KV blocks of %zu bytes", blocks,
+                          block_bytes);
+    struct kv_pool *pool = mem_zalloc(sizeof(*pool));
+    *pool = (struct kv_pool){blocks, layers, kv_heads, head_dim, block_bytes, data};
+    *ret_pool = pool;
+    return 0;
+}
+
+void cpu_kv_pool_free(struct backend *b, struct kv_pool *pool)
+{
+    mem_unmap(pool->data, pool->blocks * pool->block_bytes);
+    mem_free(pool);
+}
+
+uint16_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
+{
+    uint16_t *values = (uint16_t *)((char *)pool->data + block * pool->block_bytes);
+    return values + layer * layer_values(pool->kv_heads, pool->head_dim) +
+           head * cpu_k_tile_values(pool->head_dim);
+}
+
+uint16_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
+{
+    return cpu_k_tile(pool, block, layer, pool->kv_heads) +
+           head * cpu_v_tile_values(pool->head_dim);
+}

@@ -1,0 +1,128 @@
+/* matmul.c - op_matmul cut into pieces: runs of panels x tiles of rows.
+ *
+ *   for each 512 rows of x:  quantise them (quantised classes), by rows over the threads
+ *                            pieces = (run of panels) x (tile of 128 rows), from one counter
+ *
+ *   piece order: all row tiles of a run before the next run, so that weights come from memory once
+ *
+ * Why small pieces: threads that are late for one leave the others the rest. Why few: taking one
+ * costs ~0.1 us. A piece is therefore ~20 us of work, or an eighth of a thread's share.
+ * Invariant: a piece computes whole sums over K for its outputs, so no cut changes a bit. */
+#include "kernels/cpu/cpu.h"
+
+#define ROW_TILE 128
+#define PIECE_NS 20000
+#define PIECES_PER_THREAD 4
+#define CALLER_ROWS 4 /* rows that the caller quantises alone */
+
+struct matmul_job {
+    const struct cpu_family *family;
+    const struct cpu_weight *weight;
+    const struct tensor *x; /* all rows */
+    const struct tensor *y;
+    struct quant_rows quant; /* of rows first_row .. first_row + rows - 1 */
+    uint32_t first_row, rows;
+    bool accumulate;
+    uint32_t run_panels; /* panels per piece */
+    uint32_t row_tiles;
+};
+
+static void quantise_rows(const void *context, uint32_t first, uint32_t end)
+{
+    const struct matmul_job *job = context;
+    uint32_t columns = job->x->columns;
+    for (uint32_t i = first; i < end; i++)
+        job->family->quantise_row(job->x->data + (size_t)(job->first_row + i) * job->x->stride,
+                                  columns, job->quant.q + (size_t)i * columns,
+                                  job->quant.scale_sums + (size_t)i * (columns / GROUP) * 2);
+}
+
+static uint32_t runs_of(const struct cpu_segment *segment, uint32_t run_panels)
+{
+    return (segment->panels + run_panels - 1) / run_panels;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static void matmul_piece(void *context, uint32_t piece, unsigned thread)
+{
+    const struct matmul_job *job = context;
+    const struct cpu_segment *segment = job->weight->segment;
+    uint32_t run = piece / job->row_tiles, row = piece % job->row_tiles * ROW_TILE;
+    while (run >= runs_of(segment, job->run_panels))
+        run -= runs_of(segment++, job->run_panels);
+
+    uint32_t panel = run * job->run_panels, columns = job->x->columns;
+    size_t absolute_row = job->first_row + row;
+    struct gemm gemm = {
+        .panel = segment->data + panel * segment->panel_bytes,
+        .panel_bytes = segment->panel_bytes,
+        .panels = min_u32(job->run_panels, segment->panels - panel),
+        .outputs = min_u32(job->run_panels * PANEL, segment->rows - panel * PANEL),
+        .columns = columns,
+        .x = job->x->data + absolute_row * job->x->stride,
+        .x_stride = job->x->stride,
+        .y = job->y->data + absolute_row * job->y->stride + segment->row + panel * PANEL,
+        .y_stride = job->y->stride,
+        .rows = min_u32(ROW_TILE, job->rows - row),
+        .accumulate = job->accumulate,
+    };
+    if (panel_is_quantised(segment->class)) {
+        gemm.quant.q = job->quant.q + (size_t)row * columns;
+        gemm.quant.scale_sums = job->quant.scale_sums + (size_t)row * (columns / GROUP) * 2;
+    }
+    job->family->gemm[segment->class](&gemm);
+}
+
+/* Panels per piece: about PIECE_NS, unless that leaves threads without a piece. */
+static uint32_t choose_run(const struct cpu_segment *segment, uint32_t rows, uint32_t columns,
+                           unsigned threads)
+{
+    uint64_t compute_ns = (uint64_t)min_u32(rows, ROW_TILE) * PANEL * columns / 64;
+    uint64_t memory_ns = segment->panel_bytes / 16;
+    uint64_t panel_ns = compute_ns > memory_ns ? compute_ns : memory_ns;
+    uint64_t run = PIECE_NS / (panel_ns + 1) + 1;
+    uint32_t row_tiles = (rows + ROW_TILE - 1) / ROW_TILE;
+    uint32_t pieces = threads * PIECES_PER_THREAD;
+    uint32_t share = (segment->panels * row_tiles + pieces - 1) / pieces;
+    return run < share ? (uint32_t)run : share;
+}
+
+static void run_pass(struct backend *b, struct matmul_job *job)
+{
+    const struct cpu_weight *weight = job->weight;
+    bool quantised = false;
+    uint32_t pieces = 0;
+    job->run_panels = choose_run(weight->segment, job->rows, job->x->columns, b->threads);
+    job->row_tiles = (job->rows + ROW_TILE - 1) / ROW_TILE;
+    for (uint32_t s = 0; s < weight->segments; s++) {
+        quantised |= panel_is_quantised(weight->segment[s].class);
+        pieces += runs_of(&weight->segment[s], job->run_panels) * job->row_tiles;
+    }
+    if (quantised && job->rows <= CALLER_ROWS)
+        quantise_rows(job, 0, job->rows);
+    else if (quantised)
+        cpu_run_rows(b, quantise_rows, job, job->rows, 1 + job->x->columns / 6);
+    thread_pool_run(cpu_state(b)->pool, matmul_piece, job, pieces);
+}
+
+void cpu_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
+                const struct weight *weight, bool accumulate)
+{
+    struct cpu_state *state = cpu_state(b);
+    struct matmul_job job = {
+        .family = state->family,
+        .weight = (const struct cpu_weight *)weight,
+        .x = x,
+        .y = y,
+        .quant = state->quant,
+        .accumulate = accumulate,
+    };
+    for (job.first_row = 0; job.first_row < x->rows; job.first_row += QUANT_ROWS) {
+        job.rows = min_u32(QUANT_ROWS, x->rows - job.first_row);
+        run_pass(b, &job);
+    }
+}

@@ -1,0 +1,101 @@
+/* pack.c - stored rows -> panels (layouts: family.h). Done once per weight, at load.
+ *
+ * Nothing is quantised again: nibbles and bytes keep their values, scales and mins become f16.
+ * For Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 that is exact; the K types' product of two scales is rounded to
+ * f16, 2^-12 of the value, small against the 2^-8 of the activations. Floats stay as they are.
+ * Padding outputs are zeros. */
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "proto/base/assert.h"
+
+enum panel_class pack_class(enum dtype dtype)
+{
+    static const enum panel_class classes[] = {
+        [DTYPE_F32] = PANEL_F32,     [DTYPE_F16] = PANEL_F16,      [DTYPE_BF16] = PANEL_BF16,
+        [DTYPE_Q4_0] = PANEL_U4,     [DTYPE_Q4_1] = PANEL_U4,      [DTYPE_Q4_K] = PANEL_U4,
+        [DTYPE_Q5_0] = PANEL_S8,     [DTYPE_Q8_0] = PANEL_S8,      [DTYPE_Q5_1] = PANEL_S8_MIN,
+        [DTYPE_Q5_K] = PANEL_S8_MIN, [DTYPE_Q6_K] = PANEL_S8_HALF,
+    };
+    ASSERT(dtype_info(dtype) != NULL);
+    return classes[dtype];
+}
+
+static size_t header_vectors(enum panel_class class)
+{
+    return class == PANEL_S8 ? 1 : 2;
+}
+
+static size_t group_bytes(enum panel_class class)
+{
+    size_t values = (size_t)GROUP * PANEL;
+    return header_vectors(class) * PANEL * sizeof(uint16_t) +
+           (class == PANEL_U4 ? values / 2 : values);
+}
+
+size_t pack_panel_bytes(enum panel_class class, uint32_t columns)
+{
+    if (panel_is_quantised(class))
+        return columns / GROUP * group_bytes(class);
+    return (size_t)columns * PANEL * (class == PANEL_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+static void put_header(uint16_t *vector, uint32_t lane, float value)
+{
+    vector[lane] = f32_to_f16(value);
+}
+
+static void put_group(enum panel_class class, uint8_t *to, uint32_t lane,
+                      const struct dtype_group *group)
+{
+    uint16_t *header = (uint16_t *)to;
+    uint8_t *quads = to + header_vectors(class) * PANEL * sizeof(uint16_t);
+    put_header(header, lane, group->scale[0]);
+    if (class != PANEL_S8)
+        put_header(header + PANEL, lane, class == PANEL_S8_HALF ? group->scale[1] : group->min);
+    for (uint32_t k = 0; k < GROUP; k++) {
+        uint32_t quad = k / 4, i = k % 4;
+        if (class == PANEL_U4) {
+            uint8_t *byte = &quads[quad * 32 + lane % 8 * 4 + i];
+            *byte = (uint8_t)(*byte | group->q[k] << (lane / 8 * 4));
+        } else {
+            quads[quad * 64 + lane * 4 + i] = (uint8_t)group->q[k];
+        }
+    }
+}
+
+static void put_quantised(enum panel_class class, uint8_t *panel, uint32_t lane,
+                          const struct pack_source *source, uint32_t columns)
+{
+    size_t bytes = group_bytes(class);
+    for (uint32_t g = 0; g < columns / GROUP; g++) {
+        struct dtype_group group;
+        dtype_read_group(source->dtype, source->row, g, &group);
+        put_group(class, panel + g * bytes, lane, &group);
+    }
+}
+
+static void put_floats(enum panel_class class, uint8_t *panel, uint32_t lane,
+                       const struct pack_source *source, uint32_t columns)
+{
+    size_t value_bytes = class == PANEL_F32 ? sizeof(float) : sizeof(uint16_t);
+    size_t place = class == PANEL_BF16 ? PAIRED(lane) : lane;
+    for (size_t k = 0; k < columns; k++)
+        memcpy(panel + (k * PANEL + place) * value_bytes,
+               (const uint8_t *)source->row + k * value_bytes, value_bytes);
+}
+
+void pack_panel(const struct cpu_segment *segment, uint32_t panel,
+                const struct pack_source *sources, uint32_t columns)
+{
+    uint8_t *to = segment->data + panel * segment->panel_bytes;
+    uint32_t first = panel * PANEL;
+    memset(to, 0, segment->panel_bytes);
+    for (uint32_t lane = 0; lane < PANEL && first + lane < segment->rows; lane++) {
+        const struct pack_source *source = &sources[first + lane];
+        if (panel_is_quantised(segment->class))
+            put_quantised(segment->class, to, lane, source, columns);
+        else
+            put_floats(segment->class, to, lane, source, columns);
+    }
+}
