@@ -15,7 +15,7 @@
 #define SAMPLE_LOGPROBS_MAX 21 /* n <= 20 */
 
 struct sample_params {
-    double temperature; /* 0: greedy */
+    double temperature; /* 0 (below 1e-6): greedy */
     uint32_t top_k;     /* 0: off */
     double top_p;       /* 1: off */
     double min_p;       /* 0: off */
@@ -38,7 +38,7 @@ struct sample_row {
 
 struct sample_result {
     uint32_t id;
-    float logprob; /* of the model's own distribution (before temperature), when asked */
+    float logprob; /* of the model's own distribution (before temperature), when asked; >= -9999 */
     uint32_t rank; /* 1 = most likely */
     uint32_t top_count;
     uint32_t top_ids[SAMPLE_LOGPROBS_MAX];
@@ -49,8 +49,8 @@ struct sampler;
 
 struct sampler *sampler_new(uint32_t vocab_size);
 void sampler_free(struct sampler *sampler);
-/* logits [vocab_size] are scribbled on. Rows with NaN logits: -EIO (a kernel bug or broken
- * weights). */
+/* logits [vocab_size] are scribbled on. -EIO: a NaN or +inf among them (a kernel bug or broken
+ * weights), or none is left after the mask; *ret_result is untouched then. */
 int sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
                    struct sample_result *ret_result);
 /* Every number in range? -EINVAL and a sentence that names the parameter otherwise. NaN is refused.

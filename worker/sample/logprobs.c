@@ -1,0 +1,58 @@
+/* logprobs.c - one pass for the normaliser, one for the rank, selection for the best few. */
+#include "worker/sample/logprobs.h"
+
+#include <math.h>
+
+#include "proto/base/assert.h"
+#include "worker/sample/weight.h"
+
+static float logprob(float logit, float max, double log_sum)
+{
+    double value = (double)logit - max - log_sum;
+
+    return value < LOGPROB_MIN ? LOGPROB_MIN : (float)value;
+}
+
+static uint32_t rank_of(const float *logits, uint32_t vocab_size, uint32_t id)
+{
+    uint32_t rank = 1;
+
+    for (uint32_t i = 0; i < vocab_size; i++)
+        rank += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
+    return rank;
+}
+
+/* ids come in ascending order, so a later one goes behind its equals. */
+static void insert(struct sample_result *result, const float *logits, uint32_t id)
+{
+    uint32_t at = result->top_count++;
+
+    while (at > 0 && logits[result->top_ids[at - 1]] < logits[id]) {
+        result->top_ids[at] = result->top_ids[at - 1];
+        at--;
+    }
+    result->top_ids[at] = id;
+}
+
+void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t top,
+                   struct select_bins *bins, struct sample_result *result)
+{
+    double log_sum = log(weight_sum(logits, vocab_size, max));
+
+    ASSERT(top <= SAMPLE_LOGPROBS_MAX && result->id < vocab_size);
+    result->logprob = logprob(logits[result->id], max, log_sum);
+    result->rank = rank_of(logits, vocab_size, result->id);
+    result->top_count = 0;
+    if (top > vocab_size)
+        top = vocab_size;
+    if (top == 0)
+        return;
+    struct cut cut = select_best(logits, vocab_size, top, bins);
+    uint32_t ties = cut.ties;
+    for (uint32_t i = 0; i < vocab_size; i++)
+        if (select_keeps(&cut, logits[i], &ties))
+            insert(result, logits, i);
+    ASSERT(result->top_count == top);
+    for (uint32_t i = 0; i < top; i++)
+        result->top_logprobs[i] = logprob(logits[result->top_ids[i]], max, log_sum);
+}

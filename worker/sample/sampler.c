@@ -1,0 +1,173 @@
+/* sampler.c - logits -> token.
+ *
+ *   penalties -> mask -> greedy: the best
+ *                     -> weights exp((logit - max) / temperature) -> min-p -> top-k -> top-p ->
+ * draw
+ *
+ * Each filter keeps the best n of one order (logit descending, id ascending), so filters are cuts
+ * in that order and their set is the smallest one: nothing is sorted. The draw walks the kept
+ * weights in id order until they exceed uniform * their sum. All sums are doubles in id order.
+ * Cost: one exp per kept token; top-k and top-p three passes each over the vocabulary. */
+#include "worker/sample/sampler.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+#include "proto/base/rng.h"
+#include "worker/sample/logprobs.h"
+#include "worker/sample/penalties.h"
+#include "worker/sample/select.h"
+#include "worker/sample/weight.h"
+
+#define TEMPERATURE_MIN 1e-6 /* below: greedy */
+
+struct sampler {
+    uint32_t vocab_size;
+    double *weights;
+    float *untouched; /* copy of the logits, for logprobs */
+    uint32_t *counts; /* all 0 between calls */
+    struct select_bins bins;
+};
+
+struct sampler *sampler_new(uint32_t vocab_size)
+{
+    struct sampler *sampler = mem_zalloc(sizeof(*sampler));
+
+    ASSERT(vocab_size > 0);
+    sampler->vocab_size = vocab_size;
+    sampler->weights = mem_calloc(vocab_size, sizeof(*sampler->weights));
+    sampler->untouched = mem_calloc(vocab_size, sizeof(*sampler->untouched));
+    sampler->counts = mem_calloc(vocab_size, sizeof(*sampler->counts));
+    return sampler;
+}
+
+void sampler_free(struct sampler *sampler)
+{
+    if (sampler == NULL)
+        return;
+    mem_free(sampler->weights);
+    mem_free(sampler->untouched);
+    mem_free(sampler->counts);
+    mem_free(sampler);
+}
+
+/* The best token, lowest id on ties. -EIO: a NaN, an infinity, or all are -inf. */
+static int find_best(const float *logits, uint32_t vocab_size, uint32_t *ret_id)
+{
+    uint32_t best = 0;
+    bool nan = false;
+
+    for (uint32_t i = 0; i < vocab_size; i++) {
+        nan |= isnan(logits[i]) != 0;
+        if (logits[i] > logits[best])
+            best = i;
+    }
+    if (nan || isinf(logits[best]))
+        return -EIO;
+    *ret_id = best;
+    return 0;
+}
+
+/* exp for the `keep` best only; the rest weighs 0. */
+static void weigh_best(struct sampler *sampler, const float *logits, float max, double scale,
+                       uint32_t keep)
+{
+    struct cut cut = select_best(logits, sampler->vocab_size, keep, &sampler->bins);
+    uint32_t ties = cut.ties;
+
+    for (uint32_t i = 0; i < sampler->vocab_size; i++)
+        sampler->weights[i] = select_keeps(&cut, logits[i], &ties)
+                                  ? weight_exp(((double)logits[i] - max) * scale)
+                                  : 0;
+}
+
+static double sum_weights(const struct sampler *sampler)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < sampler->vocab_size; i++)
+        sum += sampler->weights[i];
+    return sum;
+}
+
+/* Keep the fewest best tokens that hold top_p of the weight. */
+static void cut_mass(struct sampler *sampler, const float *logits, double top_p)
+{
+    struct cut cut = select_mass(logits, sampler->weights, sampler->vocab_size,
+                                 top_p * sum_weights(sampler), &sampler->bins);
+    uint32_t ties = cut.ties;
+
+    for (uint32_t i = 0; i < sampler->vocab_size; i++)
+        if (sampler->weights[i] > 0 && !select_keeps(&cut, logits[i], &ties))
+            sampler->weights[i] = 0;
+}
+
+static uint32_t draw(const struct sampler *sampler, double uniform)
+{
+    double target = uniform * sum_weights(sampler);
+    double sum = 0;
+    uint32_t last = 0;
+
+    for (uint32_t i = 0; i < sampler->vocab_size; i++) {
+        if (sampler->weights[i] <= 0)
+            continue;
+        sum += sampler->weights[i];
+        last = i;
+        if (sum > target)
+            return i;
+    }
+    return last; /* target rounded up to the sum */
+}
+
+static uint32_t sample(struct sampler *sampler, const float *logits, const struct sample_row *row,
+                       float max)
+{
+    const struct sample_params *params = row->params;
+    double scale = 1 / params->temperature;
+
+    if (params->top_k > 0 && params->top_k < sampler->vocab_size)
+        weigh_best(sampler, logits, max, scale, params->top_k);
+    else
+        weight_fill(logits, sampler->vocab_size, max, scale, sampler->weights);
+    if (params->min_p > 0) /* the best one weighs 1 */
+        for (uint32_t i = 0; i < sampler->vocab_size; i++)
+            if (sampler->weights[i] < params->min_p)
+                sampler->weights[i] = 0;
+    if (params->top_p < 1)
+        cut_mass(sampler, logits, params->top_p);
+    return draw(sampler, rng_uniform(params->seed, row->position));
+}
+
+int sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
+                   struct sample_result *ret_result)
+{
+    uint32_t logprobs = row->params->logprobs;
+    uint32_t best;
+
+    int r = find_best(logits, sampler->vocab_size, &best);
+    if (r < 0)
+        return r;
+    float untouched_max = logits[best];
+    if (logprobs > 0)
+        memcpy(sampler->untouched, logits, sampler->vocab_size * sizeof(*logits));
+    penalties_apply(row, logits, sampler->vocab_size, sampler->counts);
+    for (uint32_t i = 0; i < row->banned_count; i++) {
+        ASSERT(row->banned[i] < sampler->vocab_size);
+        logits[row->banned[i]] = -INFINITY;
+    }
+    r = find_best(logits, sampler->vocab_size, &best);
+    if (r < 0)
+        return r;
+    struct sample_result result = {.id = best};
+    if (row->params->temperature >= TEMPERATURE_MIN)
+        result.id = sample(sampler, logits, row, logits[best]);
+    if (logprobs > 0)
+        logprobs_fill(sampler->untouched, sampler->vocab_size, untouched_max, logprobs - 1,
+                      &sampler->bins, &result);
+    *ret_result = result;
+    return 0;
+}
