@@ -198,7 +198,7 @@ static int print_and_exit(const struct settings_spec *spec, const struct flags *
         (void)fwrite(text.data, 1, text.bytes, stdout);
         buffer_done(&text);
     } else {
-        (void)printf("%s %s\n", spec->program, REFRAIN_VERSION);
+        (void)fprintf(stdout, "%s %s\n", spec->program, REFRAIN_VERSION);
     }
     (void)fflush(stdout);
     return SETTINGS_EXIT_OK;
@@ -216,7 +216,7 @@ int settings_parse(const struct settings_spec *spec, void *out, int argc, char *
         r = print_and_exit(spec, &flags);
     else if (r == 0 && flags.config != NULL)
         r = apply_files(spec, out, argc, argv, &flags, err);
-    if (r < 0)
+    if (r != SETTINGS_RUN)
         settings_done(spec, out);
     return r;
 }

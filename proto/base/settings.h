@@ -75,8 +75,9 @@ enum settings_outcome { SETTINGS_RUN = 0, SETTINGS_EXIT_OK = 1 }; /* --help, --v
 
 /* Fill *out (zeroed first) from defaults, file and flags. `out->...` texts are owned by the struct.
  * SETTINGS_RUN, SETTINGS_EXIT_OK after printing help/version to stdout, or -EINVAL/-ENOENT with
- * *err set and *out freed. `--config FILE` is understood for every table; [cluster] keys this table
- * lacks are skipped when they are in proto/cluster_conf.h's list; other programs' sections
+ * *err set; in both of these *out holds nothing to free. `--config FILE` is understood for every
+ * table; [cluster] keys this table lacks are skipped when they are in proto/cluster_conf.h's list;
+ * other programs' sections
  * ("router", "worker", "up") are skipped; any other section or key is refused. */
 int settings_parse(const struct settings_spec *spec, void *out, int argc, char **argv,
                    struct errmsg *err);
