@@ -131,7 +131,7 @@ int listener_open(struct http_server *server, const char *host, uint16_t port, u
 int listener_open_fd(struct http_server *server, int fd, struct errmsg *err)
 {
     struct http_listener *listener;
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t bytes = sizeof(address);
     int r;
 

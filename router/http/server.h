@@ -38,7 +38,7 @@ struct http_limits {
     uint32_t body_timeout_ms;   /* 30 s for the body -> 408 */
     uint32_t idle_timeout_ms;   /* 75 s between requests -> close */
     uint32_t write_timeout_ms;  /* 60 s without write progress -> close */
-    uint64_t write_bytes_max;   /* 4 MiB not yet taken by a slow reader -> close */
+    uint64_t write_bytes_max;   /* 4 MiB not yet taken by a slow reader: the next write closes */
 };
 void http_limits_default(struct http_limits *limits);
 
