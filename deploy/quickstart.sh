@@ -56,7 +56,7 @@ up=$!
 cleanup() {
     trap - EXIT INT TERM
     rm -f "$ready"
-    kill -INT "$up" 2>/dev/null && wait "$up" || true
+    kill -TERM "$up" 2>/dev/null && wait "$up" || true
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM

@@ -352,6 +352,7 @@ static int open_signals(struct up *up, struct errmsg *err)
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGTERM);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    (void)signal(SIGINT, SIG_DFL); /* a shell's background job has it ignored: then none would come */
     up->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return up->signal_fd < 0 ? errmsg_errno(err, "signalfd") : 0;
 }
