@@ -1,0 +1,467 @@
+/* pool_model.h - the block pool as anybody would write it: arrays, scans, no indexes.
+ *
+ * A driver draws operations as a few sequences would make them (and some that no sequence makes:
+ * sealing out of order, holding single blocks), runs each on the pool and on the model, and
+ * compares what comes back: ids taken, states, references, matches, counts, events. Hashes are cut
+ * to a few bits where `narrow`, so that collisions are common. Draws come from a generator
+ * (property test) or from a fuzzer's bytes. Compared with ASSERT, so that both can use it. */
+#ifndef REFRAIN_TESTS_POOL_MODEL_H
+#define REFRAIN_TESTS_POOL_MODEL_H
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "worker/kv/block_pool.h"
+
+#define MODEL_BLOCKS_MAX 24u
+#define MODEL_SEQUENCES 6u
+#define MODEL_DEPTH 8u
+#define MODEL_HOLDS 4u
+
+struct model_block {
+    bool is_free;
+    uint32_t refs, tokens, parent_id;
+    struct block_hash hash, parent;
+    uint32_t ids[BLOCK_TOKENS];
+    uint64_t published; /* when: newest first among siblings */
+};
+
+struct model_sequence {
+    struct block_hash root;
+    uint32_t ids[MODEL_DEPTH * BLOCK_TOKENS];
+    struct block_hash hashes[MODEL_DEPTH];
+    uint32_t table[MODEL_DEPTH];
+    uint32_t count;
+};
+
+struct pool_model {
+    struct block_pool *pool;
+    bool caching, narrow;
+    uint32_t blocks_total;
+    struct model_block blocks[MODEL_BLOCKS_MAX];
+    uint32_t free_list[MODEL_BLOCKS_MAX], free_count;
+    uint64_t now, evictions, stored, removed, digest;
+    struct model_sequence sequences[MODEL_SEQUENCES];
+    uint32_t holds[MODEL_HOLDS];
+    uint32_t (*draw)(void *user, uint32_t below);
+    void *user;
+};
+
+static inline uint32_t model_draw(struct pool_model *m, uint32_t below)
+{
+    return m->draw(m->user, below);
+}
+
+static inline bool model_is_held(const struct pool_model *m, uint32_t id)
+{
+    if (m->blocks[id].refs > 0)
+        return true;
+    for (uint32_t child = 0; child < m->blocks_total; child++)
+        if (m->blocks[child].tokens > 0 && m->blocks[child].parent_id == id &&
+            model_is_held(m, child))
+            return true;
+    return false;
+}
+
+static inline enum block_state model_state(const struct pool_model *m, uint32_t id)
+{
+    if (m->blocks[id].tokens == 0)
+        return m->blocks[id].refs > 0 ? BLOCK_PRIVATE : BLOCK_EMPTY;
+    return model_is_held(m, id) ? BLOCK_SHARED : BLOCK_CACHED;
+}
+
+static inline uint32_t model_find(const struct pool_model *m, struct block_hash hash)
+{
+    for (uint32_t id = 0; id < m->blocks_total; id++)
+        if (m->blocks[id].tokens == BLOCK_TOKENS && block_hash_equal(m->blocks[id].hash, hash))
+            return id;
+    return BLOCK_NONE;
+}
+
+static inline void model_free_remove(struct pool_model *m, uint32_t id)
+{
+    uint32_t at = 0;
+
+    while (m->free_list[at] != id)
+        at++;
+    memmove(m->free_list + at, m->free_list + at + 1, (--m->free_count - at) * sizeof(uint32_t));
+    m->blocks[id].is_free = false;
+}
+
+static inline void model_free_insert(struct pool_model *m, uint32_t id, bool head)
+{
+    if (head)
+        memmove(m->free_list + 1, m->free_list, m->free_count * sizeof(uint32_t));
+    m->free_list[head ? 0 : m->free_count] = id;
+    m->free_count++;
+    m->blocks[id].is_free = true;
+}
+
+/* Blocks that are held now leave the free list. */
+static inline void model_settle_held(struct pool_model *m)
+{
+    for (uint32_t id = 0; id < m->blocks_total; id++)
+        if (m->blocks[id].is_free && model_is_held(m, id))
+            model_free_remove(m, id);
+}
+
+static inline void model_ref(struct pool_model *m, uint32_t id)
+{
+    m->blocks[id].refs++;
+    model_settle_held(m);
+}
+
+static inline void model_unref(struct pool_model *m, uint32_t id)
+{
+    m->blocks[id].refs--;
+    while (id != BLOCK_NONE && !m->blocks[id].is_free && !model_is_held(m, id)) {
+        model_free_insert(m, id, m->blocks[id].tokens == 0);
+        id = m->blocks[id].tokens > 0 ? m->blocks[id].parent_id : BLOCK_NONE;
+    }
+}
+
+static inline void model_forget(struct pool_model *m, uint32_t id)
+{
+    struct model_block *block = &m->blocks[id];
+
+    for (uint32_t child = 0; child < m->blocks_total; child++)
+        ASSERT(m->blocks[child].tokens == 0 || m->blocks[child].parent_id != id);
+    if (block->tokens == BLOCK_TOKENS) {
+        m->removed--; /* on_removed was told */
+        m->digest ^= block->hash.low;
+    }
+    block->tokens = 0;
+    block->parent_id = BLOCK_NONE;
+}
+
+static inline uint32_t model_common(const struct model_block *block, const uint32_t *ids,
+                                    uint32_t count)
+{
+    uint32_t n = 0;
+
+    while (n < count && n < block->tokens && block->ids[n] == ids[n])
+        n++;
+    return n;
+}
+
+static inline void model_supersede(struct pool_model *m, struct block_hash parent,
+                                   const uint32_t *ids, uint32_t count)
+{
+    for (uint64_t when = m->now; when > 0; when--)
+        for (uint32_t id = 0; id < m->blocks_total; id++) {
+            struct model_block *block = &m->blocks[id];
+            if (block->published != when || block->tokens == 0 || block->tokens == BLOCK_TOKENS ||
+                model_is_held(m, id) || !block_hash_equal(block->parent, parent) ||
+                model_common(block, ids, count) < block->tokens)
+                continue;
+            model_forget(m, id);
+            model_free_remove(m, id);
+            model_free_insert(m, id, true);
+        }
+}
+
+static inline uint32_t model_partial(const struct pool_model *m, struct block_hash parent,
+                                     const uint32_t *ids, uint32_t count, uint32_t *ret_tokens)
+{
+    uint32_t best = BLOCK_NONE, best_tokens = 0, parent_id = model_find(m, parent);
+
+    for (uint32_t id = 0; id < m->blocks_total; id++) {
+        const struct model_block *block = &m->blocks[id];
+        if (block->tokens == 0 || !block_hash_equal(block->parent, parent) ||
+            block->parent_id != parent_id)
+            continue;
+        uint32_t common = model_common(block, ids, count);
+        if (common > best_tokens ||
+            (common > 0 && common == best_tokens && block->published > m->blocks[best].published)) {
+            best = id;
+            best_tokens = common;
+        }
+    }
+    *ret_tokens = best_tokens;
+    return best;
+}
+
+/* Renumber publication times, so that model_supersede() stays short. */
+static inline void model_renumber(struct pool_model *m)
+{
+    uint64_t rank[MODEL_BLOCKS_MAX];
+
+    for (uint32_t a = 0; a < m->blocks_total; a++) {
+        rank[a] = 1;
+        for (uint32_t b = 0; b < m->blocks_total; b++)
+            rank[a] += m->blocks[b].published < m->blocks[a].published;
+    }
+    for (uint32_t a = 0; a < m->blocks_total; a++)
+        m->blocks[a].published = rank[a];
+    m->now = m->blocks_total + 1;
+}
+
+static inline void model_publish(struct pool_model *m, uint32_t id, struct block_hash parent,
+                                 struct block_hash hash, const uint32_t *ids, uint32_t tokens,
+                                 bool first)
+{
+    struct model_block *block = &m->blocks[id];
+    uint32_t parent_id = first ? BLOCK_NONE : model_find(m, parent), common;
+
+    if (!m->caching || (!first && parent_id == BLOCK_NONE))
+        return;
+    if (tokens == BLOCK_TOKENS && model_find(m, hash) != BLOCK_NONE)
+        return;
+    if (tokens < BLOCK_TOKENS && model_partial(m, parent, ids, tokens, &common) != BLOCK_NONE &&
+        common == tokens)
+        return;
+    model_supersede(m, parent, ids, tokens);
+    model_renumber(m);
+    block->published = ++m->now;
+    block->tokens = tokens;
+    block->parent = parent;
+    block->parent_id = parent_id;
+    block->hash = hash;
+    memcpy(block->ids, ids, tokens * sizeof(*ids));
+    if (tokens == BLOCK_TOKENS) {
+        m->stored--;
+        m->digest ^= hash.low;
+    }
+    model_settle_held(m);
+}
+
+static inline void model_compare(struct pool_model *m)
+{
+    struct block_counts counts;
+    uint32_t states[4] = {0};
+
+    for (uint32_t id = 0; id < m->blocks_total; id++) {
+        ASSERT(block_pool_state(m->pool, id) == model_state(m, id));
+        ASSERT(block_pool_refs(m->pool, id) == m->blocks[id].refs);
+        ASSERT(block_pool_tokens(m->pool, id) == m->blocks[id].tokens);
+        states[model_state(m, id)]++;
+    }
+    block_pool_counts(m->pool, &counts);
+    ASSERT(counts.empty == states[BLOCK_EMPTY] && counts.private_ == states[BLOCK_PRIVATE]);
+    ASSERT(counts.shared == states[BLOCK_SHARED] && counts.cached == states[BLOCK_CACHED]);
+    ASSERT(counts.evictions_total == m->evictions);
+    ASSERT(block_pool_available(m->pool) == m->free_count);
+    ASSERT(block_pool_digest(m->pool) == m->digest);
+    ASSERT(m->stored == 0 && m->removed == 0); /* each event was expected */
+}
+
+/* --- the driver --- */
+
+static inline struct block_hash model_hash(const struct pool_model *m, struct block_hash parent,
+                                           const uint32_t *ids)
+{
+    struct block_hash hash = block_hash_next(parent, ids);
+
+    if (m->narrow)
+        hash = (struct block_hash){.low = hash.low % 7, .high = 1};
+    return hash;
+}
+
+static inline void model_rehash(struct pool_model *m, struct model_sequence *seq)
+{
+    struct block_hash parent = seq->root;
+
+    for (uint32_t i = 0; i < MODEL_DEPTH; i++)
+        seq->hashes[i] = parent = model_hash(m, parent, seq->ids + i * BLOCK_TOKENS);
+}
+
+static inline struct block_hash model_parent(const struct model_sequence *seq, uint32_t i)
+{
+    return i == 0 ? seq->root : seq->hashes[i - 1];
+}
+
+static inline void model_op_seal(struct pool_model *m, struct model_sequence *seq)
+{
+    if (seq->count == 0)
+        return;
+    uint32_t i = model_draw(m, seq->count), id = seq->table[i];
+    const uint32_t *ids = seq->ids + i * BLOCK_TOKENS;
+    if (model_state(m, id) != BLOCK_PRIVATE)
+        return;
+    struct block_hash parent = model_parent(seq, i);
+    if (model_draw(m, 4) == 0) {
+        uint32_t tokens = 1 + model_draw(m, BLOCK_TOKENS - 1);
+        block_pool_seal_tail(m->pool, id, parent, ids, tokens, i == 0);
+        model_publish(m, id, parent, parent, ids, tokens, i == 0);
+        return;
+    }
+    block_pool_seal(m->pool, id, parent, seq->hashes[i], ids, i == 0);
+    model_publish(m, id, parent, seq->hashes[i], ids, BLOCK_TOKENS, i == 0);
+}
+
+static inline void model_op_take(struct pool_model *m, struct model_sequence *seq)
+{
+    uint32_t ids[MODEL_DEPTH], count = 1 + model_draw(m, 3);
+
+    if (count > MODEL_DEPTH - seq->count)
+        return;
+    int r = block_pool_take(m->pool, count, ids);
+    ASSERT(r == (count <= m->free_count ? 0 : -ENOSPC));
+    for (uint32_t i = 0; r == 0 && i < count; i++) {
+        uint32_t id = m->free_list[0];
+        ASSERT(ids[i] == id);
+        if (m->blocks[id].tokens > 0) {
+            m->evictions++;
+            model_forget(m, id);
+        }
+        model_free_remove(m, id);
+        m->blocks[id].refs = 1;
+        seq->table[seq->count++] = id;
+    }
+}
+
+static inline void model_op_drop(struct pool_model *m, struct model_sequence *seq)
+{
+    block_pool_unref(m->pool, seq->table, seq->count);
+    while (seq->count > 0)
+        model_unref(m, seq->table[--seq->count]);
+}
+
+static inline uint32_t model_match(const struct pool_model *m, const struct model_sequence *seq,
+                                   uint32_t *ret_ids)
+{
+    uint32_t before = BLOCK_NONE;
+
+    for (uint32_t i = 0; i < MODEL_DEPTH; i++) {
+        uint32_t id = model_find(m, seq->hashes[i]);
+        if (id == BLOCK_NONE || m->blocks[id].parent_id != before ||
+            model_common(&m->blocks[id], seq->ids + i * BLOCK_TOKENS, BLOCK_TOKENS) < BLOCK_TOKENS)
+            return i;
+        ret_ids[i] = before = id;
+    }
+    return MODEL_DEPTH;
+}
+
+/* Drop, choose other ids, adopt what is found. */
+static inline void model_op_restart(struct pool_model *m, struct model_sequence *seq)
+{
+    const struct model_sequence *other = &m->sequences[model_draw(m, MODEL_SEQUENCES)];
+    uint32_t found[MODEL_DEPTH], expected[MODEL_DEPTH], tokens = 0, expected_tokens;
+    uint32_t keep = model_draw(m, MODEL_DEPTH * BLOCK_TOKENS);
+
+    model_op_drop(m, seq);
+    seq->root = model_draw(m, 4) ? other->root : (struct block_hash){model_draw(m, 2), 1};
+    memmove(seq->ids, other->ids, keep * sizeof(uint32_t));
+    for (uint32_t i = keep; i < MODEL_DEPTH * BLOCK_TOKENS; i++)
+        seq->ids[i] = i % 5 == 0 ? model_draw(m, 2) : 0;
+    model_rehash(m, seq);
+    uint32_t count = block_pool_match(m->pool, seq->hashes, seq->ids, MODEL_DEPTH, found);
+    ASSERT(count == model_match(m, seq, expected));
+    ASSERT(memcmp(found, expected, count * sizeof(uint32_t)) == 0);
+    uint32_t rooted =
+        block_pool_match_root(m->pool, seq->root, seq->hashes, seq->ids, MODEL_DEPTH, found);
+    ASSERT(rooted == 0 || rooted == count);
+    if (count > 0)
+        ASSERT((rooted > 0) == block_hash_equal(m->blocks[expected[0]].parent, seq->root));
+    if (count < MODEL_DEPTH) {
+        const uint32_t *ids = seq->ids + count * BLOCK_TOKENS;
+        uint32_t id = block_pool_match_partial(m->pool, model_parent(seq, count), ids,
+                                               BLOCK_TOKENS - count % 2, &tokens);
+        ASSERT(id == model_partial(m, model_parent(seq, count), ids, BLOCK_TOKENS - count % 2,
+                                   &expected_tokens));
+        ASSERT(tokens == expected_tokens);
+    }
+    count = model_draw(m, count + 1);
+    block_pool_ref_all(m->pool, found, count);
+    for (uint32_t i = 0; i < count; i++)
+        model_ref(m, seq->table[seq->count++] = found[i]);
+}
+
+static inline void model_op_hold(struct pool_model *m)
+{
+    uint32_t slot = model_draw(m, MODEL_HOLDS), id = model_draw(m, m->blocks_total);
+
+    if (m->holds[slot] != BLOCK_NONE) {
+        block_pool_unref(m->pool, &m->holds[slot], 1);
+        model_unref(m, m->holds[slot]);
+        m->holds[slot] = BLOCK_NONE;
+    } else if (model_state(m, id) != BLOCK_EMPTY) {
+        block_pool_ref(m->pool, id);
+        model_ref(m, id);
+        m->holds[slot] = id;
+    }
+}
+
+static inline void model_op_reset(struct pool_model *m)
+{
+    block_pool_reset_cache(m->pool);
+    for (uint32_t i = 0; i < m->free_count; i++)
+        if (m->blocks[m->free_list[i]].tokens > 0)
+            model_forget(m, m->free_list[i]);
+}
+
+static inline void model_op(struct pool_model *m)
+{
+    struct model_sequence *seq = &m->sequences[model_draw(m, MODEL_SEQUENCES)];
+    uint32_t kind = model_draw(m, 256);
+
+    if (kind < 110)
+        model_op_seal(m, seq);
+    else if (kind < 180)
+        model_op_take(m, seq);
+    else if (kind < 225)
+        model_op_restart(m, seq);
+    else if (kind < 255)
+        model_op_hold(m);
+    else
+        model_op_reset(m);
+}
+
+static inline void model_on_stored(void *user, struct block_hash parent, struct block_hash hash,
+                                   const uint32_t *ids)
+{
+    struct pool_model *m = user;
+    ASSERT(block_hash_equal(hash, model_hash(m, parent, ids)));
+    m->stored++;
+}
+
+static inline void model_on_removed(void *user, struct block_hash hash)
+{
+    struct pool_model *m = user;
+    ASSERT(model_find(m, hash) != BLOCK_NONE);
+    m->removed++;
+}
+
+static inline void model_init(struct pool_model *m, uint32_t blocks_total, bool caching,
+                              bool narrow, uint32_t (*draw)(void *user, uint32_t below), void *user)
+{
+    const struct block_events events = {model_on_stored, model_on_removed, m};
+
+    ASSERT(blocks_total <= MODEL_BLOCKS_MAX);
+    memset(m, 0, sizeof(*m));
+    m->caching = caching;
+    m->narrow = narrow;
+    m->blocks_total = blocks_total;
+    m->draw = draw;
+    m->user = user;
+    for (uint32_t id = 0; id < blocks_total; id++) {
+        m->blocks[id].parent_id = BLOCK_NONE;
+        model_free_insert(m, id, false);
+    }
+    for (uint32_t i = 0; i < MODEL_HOLDS; i++)
+        m->holds[i] = BLOCK_NONE;
+    for (uint32_t i = 0; i < MODEL_SEQUENCES; i++)
+        model_rehash(m, &m->sequences[i]);
+    int r = block_pool_new(blocks_total, caching, &events, &m->pool, NULL);
+    ASSERT(r == 0);
+}
+
+/* Everybody lets go: nothing may be referenced then. */
+static inline void model_done(struct pool_model *m)
+{
+    for (uint32_t i = 0; i < MODEL_SEQUENCES; i++)
+        model_op_drop(m, &m->sequences[i]);
+    for (uint32_t i = 0; i < MODEL_HOLDS; i++) {
+        if (m->holds[i] == BLOCK_NONE)
+            continue;
+        block_pool_unref(m->pool, &m->holds[i], 1);
+        model_unref(m, m->holds[i]);
+    }
+    model_compare(m);
+    ASSERT(block_pool_available(m->pool) == m->blocks_total);
+    block_pool_check(m->pool);
+    block_pool_free(m->pool);
+}
+
+#endif
