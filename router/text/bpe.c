@@ -154,15 +154,14 @@ void bpe_free(struct bpe *bpe)
     mem_free(bpe);
 }
 
-/* Bytes that have no token become `unk`, or nothing when there is none, as in the Python stack. */
+/* A byte that has no token is left out, as the Python stack does it. Not `unk`: in many files that
+ * is the id of the end-of-text token, and a user's control character must not turn into one. */
 static size_t split_bytes(struct bpe *bpe, const char *word, size_t bytes)
 {
     struct merge_symbol *symbols = merge_symbols(&bpe->merge, bytes);
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
         uint32_t id = bpe->vocabulary->byte_ids[(unsigned char)word[i]];
-        if (id == TOKEN_ID_NONE)
-            id = bpe->vocabulary->card->unk;
         if (id == TOKEN_ID_NONE)
             continue;
         symbols[count++] = (struct merge_symbol){.start = (uint32_t)i, .bytes = 1, .id = id};
