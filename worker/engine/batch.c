@@ -1,0 +1,122 @@
+/* batch.c - plan entries laid end to end.
+ *
+ * The block table of a step is [sequences, stride] with stride = the longest table in this step, so
+ * that a step of short chats copies little; what lies behind a sequence's own blocks is never read.
+ * Invariant: a row's position has its block in the table (asserted). */
+#include "worker/engine/batch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+
+int batch_init(struct batch *batch, uint32_t rows_max, uint32_t sequences_max, uint32_t table_max,
+               struct errmsg *err)
+{
+    void *table = NULL;
+    size_t table_bytes = (size_t)sequences_max * table_max * sizeof(uint32_t);
+    if (mem_map(table_bytes, &table) < 0)
+        return errmsg_set(err, -ENOMEM, "block tables of a step: %zu bytes", table_bytes);
+    *batch = (struct batch){.ids = mem_calloc(rows_max, sizeof(uint32_t)),
+                            .position = mem_calloc(rows_max, sizeof(uint32_t)),
+                            .row_first = mem_calloc(sequences_max + 1, sizeof(uint32_t)),
+                            .table = table,
+                            .out_row = mem_calloc(sequences_max, sizeof(uint32_t)),
+                            .copies = mem_calloc(sequences_max, sizeof(struct step_copy)),
+                            .out_entry = mem_calloc(sequences_max, sizeof(uint32_t)),
+                            .rows_max = rows_max,
+                            .sequences_max = sequences_max,
+                            .table_max = table_max};
+    return 0;
+}
+
+void batch_done(struct batch *batch)
+{
+    mem_free(batch->ids);
+    mem_free(batch->position);
+    mem_free(batch->row_first);
+    if (batch->table != NULL)
+        mem_unmap(batch->table, (size_t)batch->sequences_max * batch->table_max * sizeof(uint32_t));
+    mem_free(batch->out_row);
+    mem_free(batch->copies);
+    mem_free(batch->out_entry);
+    memset(batch, 0, sizeof(*batch));
+}
+
+/* Blocks that hold positions 0..last of an entry. */
+static uint32_t entry_blocks(const struct plan_entry *entry)
+{
+    return (entry->first_position + entry->rows + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+static void point_at_arrays(struct batch *batch, uint32_t rows, uint32_t sequences,
+                            uint32_t outputs, uint32_t stride, uint32_t copies)
+{
+    batch->descriptor.kind = STEP_FORWARD;
+    batch->descriptor.number++;
+    batch->descriptor.step = (struct step){.rows = rows,
+                                           .sequences = sequences,
+                                           .ids = batch->ids,
+                                           .position = batch->position,
+                                           .row_first = batch->row_first,
+                                           .table = batch->table,
+                                           .table_stride = stride,
+                                           .out_row = batch->out_row,
+                                           .outputs = outputs};
+    batch->descriptor.copies = batch->copies;
+    batch->descriptor.copies_count = copies;
+}
+
+void batch_build(struct batch *batch, const struct step_plan *plan)
+{
+    uint32_t rows = 0, outputs = 0, stride = 1;
+    ASSERT(plan->rows > 0 && plan->rows <= batch->rows_max);
+    ASSERT(plan->entries_count <= batch->sequences_max);
+    ASSERT(plan->copies_count <= batch->sequences_max);
+
+    for (uint32_t s = 0; s < plan->entries_count; s++)
+        stride =
+            entry_blocks(&plan->entries[s]) > stride ? entry_blocks(&plan->entries[s]) : stride;
+    ASSERT(stride <= batch->table_max);
+    for (uint32_t s = 0; s < plan->entries_count; s++) {
+        const struct plan_entry *entry = &plan->entries[s];
+        const struct sequence *seq = entry->sequence;
+        ASSERT(entry->rows > 0 && entry->first_position + entry->rows <= seq->ids_count);
+        ASSERT(entry_blocks(entry) <= seq->table.count);
+        batch->row_first[s] = rows;
+        memcpy(batch->ids + rows, seq->ids + entry->first_position, entry->rows * sizeof(uint32_t));
+        for (uint32_t i = 0; i < entry->rows; i++)
+            batch->position[rows + i] = entry->first_position + i;
+        memcpy(batch->table + (size_t)s * stride, seq->table.ids,
+               entry_blocks(entry) * sizeof(uint32_t));
+        memset(batch->table + (size_t)s * stride + entry_blocks(entry), 0,
+               (stride - entry_blocks(entry)) * sizeof(uint32_t));
+        rows += entry->rows;
+        if (entry->want_token) {
+            batch->out_entry[outputs] = s;
+            batch->out_row[outputs++] = rows - 1;
+        }
+    }
+    ASSERT(rows == plan->rows);
+    batch->row_first[plan->entries_count] = rows;
+    for (uint32_t i = 0; i < plan->copies_count; i++)
+        batch->copies[i] =
+            (struct step_copy){plan->copies[i].from, plan->copies[i].to, plan->copies[i].tokens};
+    point_at_arrays(batch, rows, plan->entries_count, outputs, stride, plan->copies_count);
+}
+
+void batch_build_warm_up(struct batch *batch, uint32_t rows)
+{
+    uint32_t blocks = (rows + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    ASSERT(rows > 0 && rows <= batch->rows_max && blocks <= batch->table_max);
+    memset(batch->ids, 0, rows * sizeof(uint32_t));
+    for (uint32_t i = 0; i < rows; i++)
+        batch->position[i] = i;
+    for (uint32_t i = 0; i < blocks; i++)
+        batch->table[i] = i;
+    batch->row_first[0] = 0;
+    batch->row_first[1] = rows;
+    batch->out_row[0] = rows - 1;
+    point_at_arrays(batch, rows, 1, 1, blocks, 0);
+}

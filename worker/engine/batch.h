@@ -1,0 +1,29 @@
+/* batch.h - a step plan as the flat arrays that kernels and the step ring want.
+ *
+ * All arrays are allocated once for the largest step. Thread: engine only. */
+#ifndef REFRAIN_WORKER_ENGINE_BATCH_H
+#define REFRAIN_WORKER_ENGINE_BATCH_H
+
+#include "kernels/ops.h"
+#include "worker/sched/scheduler.h"
+#include "worker/tp/step_ring.h"
+
+struct batch {
+    uint32_t *ids, *position, *row_first, *table, *out_row;
+    struct step_copy *copies;
+    /* Of the i-th entry that wants a token: its place in the plan. */
+    uint32_t *out_entry;
+    uint32_t rows_max, sequences_max, table_max;
+    struct step_descriptor descriptor; /* points into the arrays above */
+};
+
+/* table_max: blocks of the longest sequence. -ENOMEM. */
+int batch_init(struct batch *batch, uint32_t rows_max, uint32_t sequences_max, uint32_t table_max,
+               struct errmsg *err);
+void batch_done(struct batch *batch);
+/* Fill descriptor from the plan; number rises by one per call. */
+void batch_build(struct batch *batch, const struct step_plan *plan);
+/* One sequence of `rows` tokens of id 0 at positions 0.. in block 0..: touches weights and KV. */
+void batch_build_warm_up(struct batch *batch, uint32_t rows);
+
+#endif

@@ -1,0 +1,68 @@
+/* engine_private.h - struct engine, shared by engine.c, commands.c, publish.c and inspect.c. */
+#ifndef REFRAIN_WORKER_ENGINE_ENGINE_PRIVATE_H
+#define REFRAIN_WORKER_ENGINE_ENGINE_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/queue.h"
+#include "worker/engine/batch.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/kv_events.h"
+#include "worker/engine/requests.h"
+
+struct engine {
+    struct engine_settings settings;
+
+    /* Shared with other threads. */
+    struct queue *commands;
+    struct outbox *outbox;
+    int fd;
+    _Atomic int state; /* enum engine_state */
+    _Atomic bool stop_asked;
+    _Atomic uint64_t busy_since_ms; /* 0: waiting for commands */
+    pthread_mutex_t status_lock;
+    struct engine_status status;
+    struct errmsg failure; /* before state FAILED is stored */
+
+    /* Of the thread that starts and joins. */
+    pthread_t thread;
+    bool started;
+
+    /* The engine thread's own. */
+    struct block_pool *pool;
+    struct scheduler *scheduler;
+    struct requests *requests;
+    struct sampler *sampler;
+    struct kv_events kv_events;
+    struct batch batch;
+    float *logits; /* [sequences_max, vocab_size] */
+    size_t logits_bytes;
+    struct sample_result *results; /* [sequences_max] */
+    struct commit_item *commit_items;
+    struct output *open;             /* STEP being filled, NULL: no items yet */
+    struct scheduler_counts counted; /* what the metrics already hold */
+    struct block_counts counted_blocks;
+    uint64_t steps, step_rows, renamed;
+    double step_seconds, prefill_seconds_per_token;
+    bool draining, stopping;
+};
+
+/* commands.c: take what is queued, at most ENGINE_COMMANDS_PER_TURN. */
+void engine_take_commands(struct engine *engine);
+/* Every request ends with an error item at the next commit. */
+void engine_refuse_all(struct engine *engine, int code, const char *text);
+
+/* publish.c: an item of this step's output, zeroed but for router and id. */
+struct output_item *engine_add_item(struct engine *engine, uint32_t router, const char *request_id);
+void engine_publish_commit(struct engine *engine, uint32_t items_count, uint64_t now_ns);
+/* Events first, then the items. */
+void engine_flush(struct engine *engine);
+void engine_answer(struct engine *engine, uint32_t client, char *text);
+void engine_update_status(struct engine *engine);
+
+/* inspect.c: one line of JSON, by mem_alloc. */
+char *engine_inspect(struct engine *engine, enum inspect_what what);
+
+#endif

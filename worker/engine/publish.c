@@ -1,0 +1,177 @@
+/* publish.c - what a step made, into output buffers, metrics and the status for other threads.
+ *
+ * Order within a step: changes of the block index first, then the tokens. The router then knows
+ * which blocks an answer left behind before it hears that the answer ended. */
+#include <stdio.h>
+
+#include "proto/base/assert.h"
+#define LOG_MODULE "engine"
+#include "proto/base/log.h"
+#include "proto/base/mem.h"
+#include "proto/worker_metrics.h"
+#include "worker/engine/engine_private.h"
+
+static const enum worker_metric_finish finish_labels[] = {
+    [SEQ_FINISH_STOP] = WM_FINISH_STOP,           [SEQ_FINISH_LENGTH] = WM_FINISH_LENGTH,
+    [SEQ_FINISH_CANCELLED] = WM_FINISH_CANCELLED, [SEQ_FINISH_DEADLINE] = WM_FINISH_DEADLINE,
+    [SEQ_FINISH_ERROR] = WM_FINISH_ERROR,
+};
+static const char *const finish_names[] = {"none",      "stop",     "length",
+                                           "cancelled", "deadline", "error"};
+
+static void push_items(struct engine *engine)
+{
+    struct output *output = engine->open;
+    if (output == NULL)
+        return;
+    engine->open = NULL;
+    output->step = engine->steps;
+    outbox_push(engine->outbox, output);
+}
+
+struct output_item *engine_add_item(struct engine *engine, uint32_t router, const char *request_id)
+{
+    if (engine->open != NULL && engine->open->items_count == engine->open->items_max) {
+        kv_events_flush(&engine->kv_events);
+        push_items(engine);
+    }
+    if (engine->open == NULL)
+        engine->open = outbox_take(engine->outbox, OUTPUT_STEP);
+    struct output_item *item = &engine->open->items[engine->open->items_count++];
+    *item = (struct output_item){.router = router, .logprobs = -1, .miss = ""};
+    (void)snprintf(item->request_id, sizeof(item->request_id), "%s", request_id);
+    return item;
+}
+
+static double seconds_between(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns == 0 || to_ns < from_ns ? 0 : (double)(to_ns - from_ns) * 1e-9;
+}
+
+static void tell_first(struct engine *engine, const struct sequence *seq, struct output_item *item,
+                       uint64_t now_ns)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    uint64_t first_ns = seq->first_token_ns != 0 ? seq->first_token_ns : now_ns;
+    item->first = true;
+    item->cached_tokens = seq->cached_tokens;
+    item->computed_tokens = seq->prompt_tokens - seq->cached_tokens;
+    item->queue_seconds = seconds_between(seq->params.arrival_ns, seq->scheduled_ns);
+    item->prefill_seconds = seconds_between(seq->scheduled_ns, first_ns);
+    item->miss = seq->miss != NULL ? seq->miss : "";
+    metrics_observe(metrics, WM_QUEUE_SECONDS, 0, item->queue_seconds);
+    metrics_observe(metrics, WM_PREFILL_SECONDS, 0, item->prefill_seconds);
+    metrics_observe(metrics, WM_TTFT_SECONDS, 0, item->queue_seconds + item->prefill_seconds);
+}
+
+static void tell_token(struct engine *engine, const struct commit_item *commit,
+                       struct output_item *item)
+{
+    struct output *output = engine->open;
+    item->has_token = true;
+    item->id = commit->token.id;
+    if (commit->sequence->params.sampling.logprobs == 0)
+        return;
+    ASSERT(output->logprobs_count < output->logprobs_max);
+    item->logprobs = (int32_t)output->logprobs_count;
+    output->logprobs[output->logprobs_count++] = commit->token;
+}
+
+static void tell_finish(struct engine *engine, const struct commit_item *commit,
+                        struct output_item *item)
+{
+    struct request *request = commit->sequence->params.owner;
+    item->finish = commit->finish;
+    if (commit->finish == SEQ_FINISH_ERROR) {
+        item->error_code = request->error_code != 0 ? request->error_code : 500;
+        (void)snprintf(item->error_text, sizeof(item->error_text), "%s",
+                       request->error_text != NULL ? request->error_text : "internal error");
+    }
+    metrics_add(engine->settings.metrics, WM_REQUESTS, finish_labels[commit->finish], 1);
+    log_debug("finished", "req=%s why=%s tokens=%u", request->id, finish_names[commit->finish],
+              sequence_output_tokens(commit->sequence));
+    requests_remove(engine->requests, request);
+    scheduler_release(engine->scheduler, commit->sequence);
+}
+
+void engine_publish_commit(struct engine *engine, uint32_t items_count, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < items_count; i++) {
+        const struct commit_item *commit = &engine->commit_items[i];
+        const struct request *request = commit->sequence->params.owner;
+        struct output_item *item = engine_add_item(engine, request->router, request->id);
+        if (commit->first)
+            tell_first(engine, commit->sequence, item, now_ns);
+        if (commit->has_token)
+            tell_token(engine, commit, item);
+        if (commit->finish != SEQ_FINISH_NONE)
+            tell_finish(engine, commit, item);
+    }
+}
+
+void engine_flush(struct engine *engine)
+{
+    kv_events_flush(&engine->kv_events);
+    push_items(engine);
+}
+
+void engine_answer(struct engine *engine, uint32_t client, char *text)
+{
+    struct output *output = outbox_take(engine->outbox, OUTPUT_ANSWER);
+    output->client = client;
+    output->text = text;
+    outbox_push(engine->outbox, output);
+}
+
+/* Totals of scheduler and pool into counters, by what they rose. */
+static void count_up(struct engine *engine, const struct scheduler_counts *now,
+                     const struct block_counts *blocks)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    const struct scheduler_counts *then = &engine->counted;
+    const struct block_counts *blocks_then = &engine->counted_blocks;
+    uint64_t prompt = now->prompt_tokens_total - then->prompt_tokens_total;
+    uint64_t cached = now->cached_tokens_total - then->cached_tokens_total;
+    ASSERT(cached <= prompt);
+    metrics_add(metrics, WM_PROMPT_TOKENS, 0, (double)prompt);
+    metrics_add(metrics, WM_CACHED_TOKENS, 0, (double)cached);
+    metrics_add(metrics, WM_COMPUTED_TOKENS, 0, (double)(prompt - cached));
+    metrics_add(metrics, WM_GENERATED_TOKENS, 0,
+                (double)(now->generated_tokens_total - then->generated_tokens_total));
+    metrics_add(metrics, WM_PREEMPTIONS, 0,
+                (double)(now->preemptions_total - then->preemptions_total));
+    metrics_add(metrics, WM_EVICTIONS, 0,
+                (double)(blocks->evictions_total - blocks_then->evictions_total));
+    metrics_add(metrics, WM_LOOKUP_BLOCKS, 0,
+                (double)(blocks->lookups_total - blocks_then->lookups_total));
+    metrics_add(metrics, WM_HIT_BLOCKS, 0, (double)(blocks->hits_total - blocks_then->hits_total));
+    engine->counted = *now;
+    engine->counted_blocks = *blocks;
+}
+
+void engine_update_status(struct engine *engine)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    struct engine_status status = {.steps = engine->steps,
+                                   .step_rows = engine->step_rows,
+                                   .draining = engine->draining,
+                                   .step_seconds = engine->step_seconds,
+                                   .prefill_seconds_per_token = engine->prefill_seconds_per_token};
+    scheduler_counts(engine->scheduler, &status.counts);
+    block_pool_counts(engine->pool, &status.blocks);
+    count_up(engine, &status.counts, &status.blocks);
+    metrics_set(metrics, WM_RUNNING, 0, status.counts.running);
+    metrics_set(metrics, WM_WAITING, 0, status.counts.waiting);
+    metrics_set(metrics, WM_PENDING_PREFILL_TOKENS, 0,
+                (double)status.counts.pending_prefill_tokens);
+    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_EMPTY, status.blocks.empty);
+    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_PRIVATE, status.blocks.private_);
+    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_SHARED, status.blocks.shared);
+    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_CACHED, status.blocks.cached);
+    metrics_set(metrics, WM_KV_USAGE_RATIO, 0,
+                (double)(status.blocks.private_ + status.blocks.shared) / status.blocks.total);
+    metrics_set(metrics, WM_DRAINING, 0, status.draining);
+    (void)pthread_mutex_lock(&engine->status_lock);
+    engine->status = status;
+    (void)pthread_mutex_unlock(&engine->status_lock);
+}

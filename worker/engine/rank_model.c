@@ -1,0 +1,103 @@
+/* rank_model.c - the loading order of a rank, and its undoing.
+ *
+ *   gguf -> config -> shard -> backend || weights -> communicator -> decoder (with the KV pool) */
+#include "worker/engine/rank_model.h"
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+
+int rank_model_open(const struct rank_model_settings *settings, struct rank_model **ret_model,
+                    struct errmsg *err)
+{
+    struct rank_model *model = mem_zalloc(sizeof(*model));
+    int r = gguf_open(settings->path, &model->gguf, err);
+    if (r == 0)
+        r = model_config_from_gguf(model->gguf, &model->config, err);
+    if (r == 0)
+        r = shard_compute(&model->config, settings->rank, settings->ranks, &model->shard, err);
+    if (r == 0)
+        r = backend_open(&settings->backend, &model->backend, err);
+    if (r < 0) {
+        rank_model_close(model);
+        return r;
+    }
+    *ret_model = model;
+    return 0;
+}
+
+int rank_model_load(struct rank_model *model, const struct rank_limits *limits, struct group *group,
+                    struct errmsg *err)
+{
+    const struct shard *shard = &model->shard;
+    const struct weights_slice slice = {shard->q_first,     shard->q_count,    shard->kv_first,
+                                        shard->kv_count,    shard->ffn_first,  shard->ffn_count,
+                                        shard->vocab_first, shard->vocab_count};
+    ASSERT((group != NULL) == (shard->ranks > 1));
+    int r = weights_load(model->gguf, &model->config, &slice, model->backend, &model->weights, err);
+    if (r < 0)
+        return r;
+    model->comm = group != NULL ? comm_shm_new(group) : comm_single_new();
+    model->comm->deadline_ms = limits->rank_timeout_ms;
+    const struct decoder_settings decoder = {.config = &model->config,
+                                             .shard = shard,
+                                             .weights = model->weights,
+                                             .backend = model->backend,
+                                             .comm = model->comm,
+                                             .rows_max = limits->rows_max,
+                                             .outputs_max = limits->sequences_max,
+                                             .positions_max = limits->context_tokens_max,
+                                             .kv_blocks = limits->kv_blocks};
+    return decoder_new(&decoder, &model->decoder, err);
+}
+
+void rank_model_close(struct rank_model *model)
+{
+    if (model == NULL)
+        return;
+    if (model->decoder != NULL)
+        decoder_free(model->decoder);
+    if (model->comm != NULL)
+        comm_free(model->comm);
+    if (model->weights != NULL)
+        weights_free(model->weights, &model->config, model->backend);
+    backend_close(model->backend);
+    if (model->gguf != NULL)
+        gguf_close(model->gguf);
+    mem_free(model);
+}
+
+size_t rank_model_block_bytes(const struct rank_model *model)
+{
+    size_t bytes_max = 0;
+    for (uint32_t rank = 0; rank < model->shard.ranks; rank++) {
+        struct shard shard;
+        int r = shard_compute(&model->config, rank, model->shard.ranks, &shard, NULL);
+        ASSERT(r == 0);
+        size_t bytes = op_kv_block_bytes(model->backend, model->config.layers, shard.kv_count,
+                                         model->config.head_dim);
+        bytes_max = bytes > bytes_max ? bytes : bytes_max;
+    }
+    return bytes_max;
+}
+
+struct group_limits rank_model_group_limits(const struct rank_model *model,
+                                            const struct rank_limits *limits)
+{
+    uint32_t table_max = (limits->context_tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    return (struct group_limits){
+        .ranks = model->shard.ranks,
+        .step_bytes_max = step_ring_bytes_max(limits->rows_max, limits->sequences_max, table_max,
+                                              limits->sequences_max),
+        .reduce_floats_max = (size_t)limits->rows_max * model->config.hidden,
+    };
+}
+
+int rank_model_forward(struct rank_model *model, const struct step_descriptor *descriptor,
+                       float *ret_logits)
+{
+    for (uint32_t i = 0; i < descriptor->copies_count; i++) {
+        const struct step_copy *copy = &descriptor->copies[i];
+        decoder_copy_block(model->decoder, copy->from, copy->to, copy->tokens);
+    }
+    return decoder_forward(model->decoder, &descriptor->step, ret_logits);
+}

@@ -1,0 +1,57 @@
+/* rank_model.h - what one rank has loaded: its shard of the model and everything to run it.
+ *
+ * Opened in two parts: numbers first (fast; rank 0 sizes the pool and starts the other ranks from
+ * them), weights and KV pool after. Thread: one; rank 0 opens in main and loads in the engine. */
+#ifndef REFRAIN_WORKER_ENGINE_RANK_MODEL_H
+#define REFRAIN_WORKER_ENGINE_RANK_MODEL_H
+
+#include "kernels/backend.h"
+#include "worker/load/gguf.h"
+#include "worker/load/model_config.h"
+#include "worker/load/weights.h"
+#include "worker/model/decoder.h"
+#include "worker/tp/comm.h"
+#include "worker/tp/group.h"
+#include "worker/tp/shard.h"
+#include "worker/tp/step_ring.h"
+
+struct rank_model {
+    struct gguf *gguf;
+    struct model_config config;
+    struct shard shard;
+    struct backend *backend;
+    struct weights *weights; /* these from rank_model_load on */
+    struct comm *comm;
+    struct decoder *decoder;
+};
+
+struct rank_model_settings {
+    const char *path; /* a GGUF file */
+    uint32_t rank, ranks;
+    struct backend_settings backend;
+};
+
+/* 0; the loader's or the backend's error. */
+int rank_model_open(const struct rank_model_settings *settings, struct rank_model **ret_model,
+                    struct errmsg *err);
+
+struct rank_limits {
+    uint32_t rows_max, sequences_max, context_tokens_max, kv_blocks;
+    uint32_t rank_timeout_ms;
+};
+
+/* group: NULL with one rank; outlives the model. */
+int rank_model_load(struct rank_model *model, const struct rank_limits *limits, struct group *group,
+                    struct errmsg *err);
+void rank_model_close(struct rank_model *model); /* NULL is fine */
+
+/* KV bytes of a block on the rank that holds the most KV heads. */
+size_t rank_model_block_bytes(const struct rank_model *model);
+/* What the group's shared memory must hold under these limits. */
+struct group_limits rank_model_group_limits(const struct rank_model *model,
+                                            const struct rank_limits *limits);
+/* Copies, then the forward pass of one step. ret_logits: rank 0's, else NULL. */
+int rank_model_forward(struct rank_model *model, const struct step_descriptor *descriptor,
+                       float *ret_logits);
+
+#endif

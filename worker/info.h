@@ -1,0 +1,31 @@
+/* info.h - what is fixed once a worker is loaded: read by its io thread, its admin socket, Hello.
+ *
+ * Filled by main before the threads that read it start; constant afterwards. */
+#ifndef REFRAIN_WORKER_INFO_H
+#define REFRAIN_WORKER_INFO_H
+
+#include <sys/types.h>
+
+#include "proto/model_card.h"
+#include "worker/engine/rank_model.h"
+#include "worker/pool_plan.h"
+#include "worker/settings.h"
+
+struct worker_info {
+    const struct worker_settings *settings;
+    const struct rank_model *model; /* loaded: only its constants are read */
+    const struct model_card *card;  /* NULL on ranks > 0 */
+    void *card_packed;
+    size_t card_packed_bytes;
+    char uuid[33];
+    uint64_t epoch;
+    uint64_t started_ms;
+    uint32_t rank;
+    pid_t pids[TP_RANKS_MAX];
+    struct pool_plan pool;
+    size_t block_bytes; /* KV bytes of a block on this rank */
+    char data_endpoint[WORKER_PATH_MAX + 8];
+    char admin_path[WORKER_PATH_MAX];
+};
+
+#endif

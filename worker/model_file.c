@@ -1,0 +1,69 @@
+/* model_file.c - paths only; nothing of the file is read here. */
+#include "worker/model_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/base/mem.h"
+
+#define SUFFIX ".gguf"
+
+static bool has_suffix(const char *name)
+{
+    size_t bytes = strlen(name);
+    return bytes > strlen(SUFFIX) && strcmp(name + bytes - strlen(SUFFIX), SUFFIX) == 0;
+}
+
+static int find_in_folder(const char *path, char **ret_file, struct errmsg *err)
+{
+    DIR *folder = opendir(path);
+    char *found = NULL;
+    int count = 0;
+    if (folder == NULL)
+        return errmsg_errno(err, "open folder '%s'", path);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (!has_suffix(entry->d_name))
+            continue;
+        mem_free(found);
+        found = mem_printf("%s/%s", path, entry->d_name);
+        count++;
+    }
+    (void)closedir(folder);
+    if (count != 1) {
+        mem_free(found);
+        return errmsg_set(err, count == 0 ? -ENOENT : -EINVAL,
+                          "folder '%s' has %d files that end in .gguf; name the file", path, count);
+    }
+    *ret_file = found;
+    return 0;
+}
+
+int model_file_find(const char *path, char **ret_file, struct errmsg *err)
+{
+    struct stat info;
+    if (stat(path, &info) < 0)
+        return errmsg_errno(err, "model '%s'", path);
+    if (S_ISDIR(info.st_mode))
+        return find_in_folder(path, ret_file, err);
+    if (!S_ISREG(info.st_mode))
+        return errmsg_set(err, -EINVAL, "model '%s' is neither a file nor a folder", path);
+    *ret_file = mem_strdup(path);
+    return 0;
+}
+
+char *model_file_name(const char *path)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    char *name = mem_strndup(path + start, end - start);
+    if (has_suffix(name))
+        name[strlen(name) - strlen(SUFFIX)] = '\0';
+    return name;
+}

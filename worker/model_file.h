@@ -1,0 +1,12 @@
+/* model_file.h - --model PATH: which file, and what the API calls it. Thread: at start. */
+#ifndef REFRAIN_WORKER_MODEL_FILE_H
+#define REFRAIN_WORKER_MODEL_FILE_H
+
+#include "proto/base/errmsg.h"
+
+/* path: a file, or a folder with exactly one *.gguf. *ret_file by mem_alloc. -ENOENT, -EINVAL. */
+int model_file_find(const char *path, char **ret_file, struct errmsg *err);
+/* The file's or folder's name without ".gguf", by mem_alloc. */
+char *model_file_name(const char *path);
+
+#endif

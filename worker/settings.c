@@ -1,0 +1,241 @@
+/* settings.c - the table, the flags of other programs that get a sentence, and the checks that one
+ * row of a table cannot make. */
+#include "worker/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+#include "proto/base/process.h"
+#include "proto/block_hash.h"
+#include "worker/tp/shard.h"
+
+static const char *const backend_names[] = {"cpu", "ref", NULL};
+static const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
+
+#define SETTING_STRUCT struct worker_settings
+static const struct setting table[] = {
+    SETTING_TEXT("model", model, NULL, "Model file (GGUF), or a folder that holds one."),
+    SETTING_TEXT("served-model-name", served_model_name, NULL,
+                 "Name in the API; default: the file's or folder's name without suffix."),
+    SETTING_U32("tensor-parallel-size", ranks, "1", 1, TP_RANKS_MAX,
+                "Processes that share one model; this program starts the others itself."),
+    SETTING_U32("group", group, "0", 0, WORKER_GROUP_MAX, "Number of this group in the cluster."),
+    SETTING_TEXT("run-dir", run_dir, NULL,
+                 "Folder of the sockets; default: $XDG_RUNTIME_DIR/refrain, /run or /tmp."),
+    SETTING_TEXT("router-endpoint", router_endpoints, NULL,
+                 "Where routers listen for workers, separated by commas; default: "
+                 "ipc://RUN-DIR/router.sock."),
+    SETTING_TEXT("data-endpoint", data_endpoint, NULL,
+                 "Where this group listens for routers; default: ipc://RUN-DIR/worker-GROUP.sock."),
+    SETTING_BOOL("insecure-tcp", insecure_tcp, "false",
+                 "Allow tcp:// endpoints, which are neither encrypted nor authenticated."),
+    SETTING_U32("max-model-len", context_tokens, "0", 0, 1u << 20,
+                "Prompt and answer together, in tokens; 0: what the model says."),
+    SETTING_U32("max-num-seqs", sequences_max, "256", 1, 4096, "Sequences per step."),
+    SETTING_U32("max-num-batched-tokens", step_tokens_max, "2048", 16, 65536, "Tokens per step."),
+    SETTING_U32("waiting-max", waiting_max, "1024", 1, 65536,
+                "Requests in the queue; more are refused with 429."),
+    SETTING_BYTES("kv-cache-memory", kv_bytes, "1GiB",
+                  "Memory of the KV block pool, per process of the group."),
+    SETTING_BOOL("enable-prefix-caching", prefix_caching, "true", "Reuse KV of known prefixes."),
+    SETTING_U32("block-size", block_tokens, "16", 1, 1024, "Tokens per KV block; only 16."),
+    SETTING_U32("threads", threads, "0", 0, 512,
+                "Compute threads per process; 0: CPUs divided by --tensor-parallel-size."),
+    SETTING_ENUM("backend", backend, "cpu", backend_names,
+                 "cpu: packed kernels; ref: the plain C definition of every op."),
+    SETTING_BOOL("reference", reference, "false", "The same as --backend ref."),
+    SETTING_TEXT("cpu-isa", isa, "auto", "Instruction set of the cpu backend; auto: by CPUID."),
+    SETTING_U32("rank-timeout-ms", rank_timeout_ms, "10000", 100, 600000,
+                "A rank that waits longer for another one within a step ends the group."),
+    SETTING_U32("step-timeout-ms", step_timeout_ms, "60000", 1000, 3600000,
+                "A step that takes longer stops the petting of systemd's watchdog."),
+    SETTING_ENUM("log-level", log_level, "info", log_level_names, "Least level that is logged."),
+    SETTING_TEXT("check", check, NULL, "Load MODEL, print what it is, and exit."),
+    SETTING_TEXT("ids", ids, NULL, "With --check: answer the lines of this file with logits."),
+    SETTING_U32("chunk", chunk, "512", 1, 65536, "With --check: prompt tokens per step."),
+    SETTING_END};
+
+static const char *const foreign[] = {
+    "gpu-memory-utilization",
+    "this build runs on the CPU; the KV pool is sized by --kv-cache-memory",
+    "max-gpu-memory",
+    "FastChat's; the KV pool is sized by --kv-cache-memory",
+    "max-paddings",
+    "FastChat's; batches are not padded here, --max-num-batched-tokens bounds a step",
+    "num-gpus",
+    "FastChat's; use --tensor-parallel-size",
+    "enforce-eager",
+    "there are no graphs to switch off on the CPU backend",
+    "dtype",
+    "weights are computed in the precision class of the file; --reference runs in float32",
+    "kv-cache-dtype",
+    "the KV cache has one format on the CPU backend",
+    "quantization",
+    "the file says how it is quantised",
+    "load-format",
+    "the file's format is recognised by itself",
+    "tokenizer",
+    "the tokenizer comes from the model file and runs in refrain-router",
+    "chat-template",
+    "the template comes from the model file and runs in refrain-router",
+    "trust-remote-code",
+    "no code is loaded from models",
+    "swap-space",
+    "preempted sequences keep their blocks as cache; nothing is swapped",
+    "seed",
+    "seeds belong to requests",
+    "pipeline-parallel-size",
+    "only tensor parallel: --tensor-parallel-size",
+    "data-parallel-size",
+    "start several groups: refrain up --groups N",
+    "host",
+    "a worker speaks no HTTP; refrain-router has --host and --port",
+    "port",
+    "a worker speaks no HTTP; refrain-router has --host and --port",
+    "enable-chunked-prefill",
+    "prompts are always computed in chunks; --max-num-batched-tokens bounds a step",
+    "worker-address",
+    "FastChat's; use --data-endpoint",
+    "controller-address",
+    "FastChat's; use --router-endpoint",
+    "model-path",
+    "FastChat's; use --model",
+    "model-names",
+    "FastChat's; use --served-model-name",
+    "limit-worker-concurrency",
+    "FastChat's; use --max-num-seqs and --waiting-max",
+    NULL,
+};
+
+const struct settings_spec worker_settings_spec = {
+    .program = "refrain-worker",
+    .summary = "Serves one model to refrain-router; speaks token ids over ZeroMQ.",
+    .section = "worker",
+    .table = table,
+    .foreign = foreign,
+};
+
+static int check_endpoint(const struct worker_settings *settings, const char *flag,
+                          const char *endpoint, size_t bytes, struct errmsg *err)
+{
+    if (bytes > 6 && strncmp(endpoint, "ipc://", 6) == 0) {
+        if (bytes - 6 >= WORKER_PATH_MAX)
+            return errmsg_set(err, -ENAMETOOLONG, "--%s: a socket path has at most %u bytes", flag,
+                              WORKER_PATH_MAX - 1);
+        return 0;
+    }
+    if (bytes > 6 && strncmp(endpoint, "tcp://", 6) == 0) {
+        if (!settings->insecure_tcp)
+            return errmsg_set(err, -EINVAL,
+                              "--%s: tcp is neither encrypted nor authenticated yet; add "
+                              "--insecure-tcp if the network is trusted",
+                              flag);
+        return 0;
+    }
+    return errmsg_set(err, -EINVAL, "--%s: '%.*s' is no ipc:// or tcp:// endpoint", flag,
+                      (int)(bytes > 80 ? 80 : bytes), endpoint);
+}
+
+static int check_endpoints(const struct worker_settings *settings, struct errmsg *err)
+{
+    const char *at = settings->router_endpoints;
+    unsigned count = 0;
+    int r = 0;
+    while (r == 0 && at != NULL) {
+        size_t bytes = strcspn(at, ",");
+        r = check_endpoint(settings, "router-endpoint", at, bytes, err);
+        if (++count > WORKER_ENDPOINTS_MAX)
+            return errmsg_set(err, -EINVAL, "--router-endpoint: at most %u endpoints",
+                              WORKER_ENDPOINTS_MAX);
+        at = at[bytes] == ',' ? at + bytes + 1 : NULL;
+    }
+    if (r == 0 && settings->data_endpoint != NULL)
+        r = check_endpoint(settings, "data-endpoint", settings->data_endpoint,
+                           strlen(settings->data_endpoint), err);
+    return r;
+}
+
+static int check_values(const struct worker_settings *settings, struct errmsg *err)
+{
+    if (settings->ids != NULL && settings->check == NULL)
+        return errmsg_set(err, -EINVAL, "--ids belongs to --check MODEL");
+    if (settings->model == NULL && settings->check == NULL)
+        return errmsg_set(err, -EINVAL, "--model is missing: a GGUF file, or a folder with one");
+    if (settings->block_tokens != BLOCK_TOKENS)
+        return errmsg_set(err, -EINVAL,
+                          "--block-size %u: blocks have %u tokens, in routers and in kernels alike",
+                          settings->block_tokens, BLOCK_TOKENS);
+    if (strlen(settings->run_dir) > WORKER_PATH_MAX - 40)
+        return errmsg_set(err, -ENAMETOOLONG, "--run-dir: a socket folder has at most %u bytes",
+                          WORKER_PATH_MAX - 40);
+    if (strchr(settings->run_dir, ',') != NULL)
+        return errmsg_set(err, -EINVAL, "--run-dir: no commas in a folder of endpoints");
+    return check_endpoints(settings, err);
+}
+
+static int fill_in(struct worker_settings *settings, struct errmsg *err)
+{
+    char run_dir[256];
+    int r = 0;
+    if (settings->run_dir == NULL) {
+        r = process_default_run_dir(run_dir, sizeof(run_dir));
+        if (r < 0)
+            return errmsg_set(err, r, "no default for --run-dir; name one");
+        settings->run_dir = mem_strdup(run_dir);
+    }
+    if (settings->router_endpoints == NULL)
+        settings->router_endpoints = mem_printf("ipc://%s/router.sock", settings->run_dir);
+    if (settings->reference)
+        settings->backend = WORKER_BACKEND_REF;
+    if (settings->threads == 0) {
+        settings->threads = process_cpus() / settings->ranks;
+        if (settings->threads == 0)
+            settings->threads = 1;
+    }
+    return 0;
+}
+
+int worker_settings_parse(struct worker_settings *ret_settings, int argc, char **argv,
+                          struct errmsg *err)
+{
+    int r = settings_parse(&worker_settings_spec, ret_settings, argc, argv, err);
+    if (r != SETTINGS_RUN)
+        return r;
+    r = fill_in(ret_settings, err);
+    if (r == 0)
+        r = check_values(ret_settings, err);
+    if (r < 0)
+        worker_settings_done(ret_settings);
+    return r;
+}
+
+void worker_settings_done(struct worker_settings *settings)
+{
+    settings_done(&worker_settings_spec, settings);
+}
+
+static void format_path(char *ret_path, int length)
+{
+    ASSERT(length > 0 && (unsigned)length < WORKER_PATH_MAX);
+    ASSERT(ret_path[length] == '\0');
+}
+
+void worker_data_path(const struct worker_settings *settings, char ret_path[WORKER_PATH_MAX])
+{
+    format_path(ret_path, snprintf(ret_path, WORKER_PATH_MAX, "%s/worker-%u.sock",
+                                   settings->run_dir, settings->group));
+}
+
+void worker_admin_path(const struct worker_settings *settings, uint32_t rank,
+                       char ret_path[WORKER_PATH_MAX])
+{
+    if (rank == 0)
+        format_path(ret_path, snprintf(ret_path, WORKER_PATH_MAX, "%s/worker-%u.admin.sock",
+                                       settings->run_dir, settings->group));
+    else
+        format_path(ret_path, snprintf(ret_path, WORKER_PATH_MAX, "%s/worker-%u-rank-%u.admin.sock",
+                                       settings->run_dir, settings->group, rank));
+}

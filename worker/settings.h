@@ -1,0 +1,47 @@
+/* settings.h - the flags of refrain-worker (vLLM's names where it has one) and what is checked
+ * before anything is opened. Thread: at start; read-only afterwards. */
+#ifndef REFRAIN_WORKER_SETTINGS_H
+#define REFRAIN_WORKER_SETTINGS_H
+
+#include "proto/base/log.h"
+#include "proto/base/settings.h"
+
+#define WORKER_GROUP_MAX 999u
+#define WORKER_ENDPOINTS_MAX 8u
+#define WORKER_PATH_MAX 108u /* sun_path */
+
+enum worker_backend { WORKER_BACKEND_CPU = 0, WORKER_BACKEND_REF };
+
+struct worker_settings {
+    char *model, *served_model_name;
+    char *run_dir; /* never NULL after worker_settings_parse */
+    char *router_endpoints, *data_endpoint;
+    char *isa;
+    char *check, *ids; /* --check MODEL --ids FILE */
+    int backend;       /* enum worker_backend */
+    int log_level;     /* enum log_level */
+    uint32_t ranks, group;
+    uint32_t context_tokens; /* 0: the model's */
+    uint32_t sequences_max, step_tokens_max, waiting_max;
+    uint32_t block_tokens;
+    uint32_t threads; /* 0: CPUs / ranks */
+    uint32_t chunk;
+    uint32_t rank_timeout_ms, step_timeout_ms;
+    uint64_t kv_bytes;
+    bool prefix_caching, insecure_tcp, reference;
+};
+
+extern const struct settings_spec worker_settings_spec;
+
+/* SETTINGS_RUN, SETTINGS_EXIT_OK, or a negative errno with a sentence. Values agree with each other
+ * and defaults that depend on the machine are filled in. */
+int worker_settings_parse(struct worker_settings *ret_settings, int argc, char **argv,
+                          struct errmsg *err);
+void worker_settings_done(struct worker_settings *settings);
+
+/* RUNDIR/worker-G.sock, RUNDIR/worker-G[-rank-R].admin.sock; fit by worker_settings_parse. */
+void worker_data_path(const struct worker_settings *settings, char ret_path[WORKER_PATH_MAX]);
+void worker_admin_path(const struct worker_settings *settings, uint32_t rank,
+                       char ret_path[WORKER_PATH_MAX]);
+
+#endif

@@ -1,0 +1,151 @@
+/* submit.c - the worker trusts no router: counts, ids and ranges are checked again here.
+ *
+ * Stop ids: the model's own end-of-answer ids are always in force unless ignore_eos, then they are
+ * taken out of what the router sent, too. */
+#include "worker/submit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/frame.h"
+#include "worker/sample/sampler.h"
+
+#define SALT_BYTES_MAX 256u
+
+bool submit_id_is_good(const char *request_id)
+{
+    size_t bytes = strlen(request_id);
+    if (bytes == 0 || bytes > REQUEST_ID_MAX)
+        return false;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = request_id[i];
+        if (c <= ' ' || c > '~' || c == '"' || c == '\\')
+            return false;
+    }
+    return true;
+}
+
+static bool is_eos(const struct model_card *card, uint32_t id)
+{
+    for (uint32_t i = 0; i < card->eos_count; i++) {
+        if (card->eos_ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+static bool has_stop(const struct sequence_params *params, uint32_t id)
+{
+    for (uint32_t i = 0; i < params->stop_ids_count; i++) {
+        if (params->stop_ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+static int add_stop(struct sequence_params *params, uint32_t id, struct errmsg *err)
+{
+    if (has_stop(params, id))
+        return 0;
+    if (params->stop_ids_count == SEQUENCE_STOP_IDS_MAX)
+        return errmsg_set(err, -EINVAL, "more than %u stop token ids", SEQUENCE_STOP_IDS_MAX);
+    params->stop_ids[params->stop_ids_count++] = id;
+    return 0;
+}
+
+static int take_stops(const Refrain__Sampling *sampling, const struct model_card *card,
+                      struct sequence_params *params, struct errmsg *err)
+{
+    int r = 0;
+    for (size_t i = 0; i < sampling->n_stop_ids && r == 0; i++) {
+        uint32_t id = sampling->stop_ids[i];
+        if (id >= card->vocab_size)
+            return errmsg_set(err, -EINVAL, "stop token id %u; the vocabulary has %u", id,
+                              card->vocab_size);
+        if (!sampling->ignore_eos || !is_eos(card, id))
+            r = add_stop(params, id, err);
+    }
+    for (uint32_t i = 0; i < card->eos_count && r == 0 && !sampling->ignore_eos; i++)
+        r = add_stop(params, card->eos_ids[i], err);
+    return r;
+}
+
+static int take_sampling(const Refrain__Sampling *sampling, const struct model_card *card,
+                         struct sequence_params *params, struct errmsg *err)
+{
+    params->sampling = (struct sample_params){
+        .temperature = sampling->temperature,
+        .top_k = sampling->top_k,
+        .top_p = sampling->top_p,
+        .min_p = sampling->min_p,
+        .seed = sampling->seed,
+        .repetition_penalty = sampling->repetition_penalty,
+        .presence_penalty = sampling->presence_penalty,
+        .frequency_penalty = sampling->frequency_penalty,
+        .logprobs = sampling->logprobs,
+    };
+    params->tokens_max = sampling->tokens_max;
+    params->tokens_min = sampling->tokens_min;
+    if (params->tokens_max == 0)
+        return errmsg_set(err, -EINVAL, "at least 1 new token must be asked for");
+    if (params->tokens_min > params->tokens_max)
+        return errmsg_set(err, -EINVAL, "min_tokens %u is more than max_tokens %u",
+                          params->tokens_min, params->tokens_max);
+    int r = sample_params_check(&params->sampling, err);
+    return r < 0 ? r : take_stops(sampling, card, params, err);
+}
+
+static int take_ids(const Refrain__Submit *submit, const struct submit_limits *limits,
+                    struct command *command, struct errmsg *err)
+{
+    uint32_t count = command->params.prompt_tokens;
+    size_t unpacked = 0;
+    int r = frame_unpack_ids(&submit->ids, command->prompt, count, &unpacked);
+    if (r < 0)
+        return errmsg_set(err, -EINVAL, "the prompt's %zu bytes are no list of token ids",
+                          submit->ids.len);
+    for (uint32_t i = 0; i < count; i++) {
+        if (command->prompt[i] >= limits->card->vocab_size)
+            return errmsg_set(err, -EINVAL, "token id %u at position %u; the vocabulary has %u",
+                              command->prompt[i], i, limits->card->vocab_size);
+    }
+    return 0;
+}
+
+int submit_to_command(const Refrain__Submit *submit, const struct submit_limits *limits,
+                      uint64_t now_ns, struct command **ret_command, struct errmsg *err)
+{
+    size_t count = submit->ids.len / 4;
+    if (count == 0)
+        return errmsg_set(err, -EINVAL, "the prompt has no tokens");
+    if (count > limits->context_tokens_max)
+        return errmsg_set(err, -EINVAL,
+                          "the prompt has %zu tokens; this model's context is %u tokens", count,
+                          limits->context_tokens_max);
+    if (submit->sampling == NULL)
+        return errmsg_set(err, -EINVAL, "sampling parameters are missing");
+    if (submit->adapter[0] != '\0')
+        return errmsg_set(err, -EINVAL, "adapters are not served by this worker");
+    if (strlen(submit->cache_salt) > SALT_BYTES_MAX)
+        return errmsg_set(err, -EINVAL, "cache_salt is longer than %u bytes", SALT_BYTES_MAX);
+
+    struct command *command = command_new(COMMAND_SUBMIT, (uint32_t)count);
+    struct sequence_params *params = &command->params;
+    (void)snprintf(command->request_id, sizeof(command->request_id), "%s", submit->request_id);
+    params->priority = submit->priority;
+    params->arrival_ns = now_ns;
+    if (submit->deadline_ms > 0)
+        params->deadline_ns = now_ns + (uint64_t)submit->deadline_ms * 1000000;
+    params->no_prefix_reuse = submit->no_prefix_reuse;
+    params->root = block_hash_root(limits->card->fingerprint, NULL, submit->cache_salt);
+    int r = take_ids(submit, limits, command, err);
+    if (r == 0)
+        r = take_sampling(submit->sampling, limits->card, params, err);
+    if (r < 0) {
+        command_free(command);
+        return r;
+    }
+    *ret_command = command;
+    return 0;
+}
