@@ -29,6 +29,8 @@ static void state_free(struct cpu_state *state, unsigned threads)
         mem_unmap(state->units, ATTENTION_UNITS * 3 * sizeof(*state->units));
     if (state->partials != NULL)
         mem_unmap(state->partials, ATTENTION_PARTIALS * sizeof(float));
+    if (state->slab != NULL)
+        slab_unref(state->slab);
     if (state->quant.q != NULL)
         mem_unmap(state->quant.q, state->quant_bytes);
     mem_free(state);

@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/family.h"
+#include "kernels/cpu/slab.h"
 #include "kernels/cpu/thread_pool.h"
 
 extern const struct backend_ops cpu_backend_ops;
@@ -19,6 +20,7 @@ extern const struct backend_ops cpu_backend_ops;
 struct cpu_state {
     const struct cpu_family *family;
     struct thread_pool *pool;
+    struct slab *slab; /* being filled with weights, or NULL */
     /* Scratch. quant grows in weight_new to the widest weight; the rest is made at open. */
     struct quant_rows quant;
     size_t quant_bytes;
@@ -46,7 +48,7 @@ struct cpu_weight {
     struct weight base; /* first */
     uint32_t segments;
     struct cpu_segment *segment;
-    void *memory;
+    struct slab *slab; /* where data lies */
 };
 
 /* Run fn(context, first row, end row, thread) over rows; on the caller alone when the whole takes

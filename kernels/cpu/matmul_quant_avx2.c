@@ -47,13 +47,15 @@ INLINE __m256 add_scaled(__m256 sum, __m256i dot, __m256 d, __m256 scale)
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale, d), sum);
 }
 
+/* From y, or 0 without reading y. */
 INLINE void start_sums(const int R, const struct block *b, __m256 sum[ROWS][2])
 {
+    const __m256i start = lanes_mask(b->add ? 8 : 0);
     UNROLL for (int r = 0; r < R; r++)
     {
         const float *y = b->y + (size_t)r * b->y_stride;
-        sum[r][0] = b->add ? _mm256_loadu_ps(y) : _mm256_setzero_ps();
-        sum[r][1] = b->add ? _mm256_loadu_ps(y + 8) : _mm256_setzero_ps();
+        sum[r][0] = _mm256_maskload_ps(y, start);
+        sum[r][1] = _mm256_maskload_ps(y + 8, start);
     }
 }
 
@@ -83,6 +85,8 @@ INLINE void dot_u4(const int R, const uint8_t *quads, const int8_t *q, size_t q_
             __m256i p0 = _mm256_maddubs_epi16(w0, a), p1 = _mm256_maddubs_epi16(w1, a);
             ret_dot[r][0] = quad == 0 ? p0 : _mm256_add_epi16(ret_dot[r][0], p0);
             ret_dot[r][1] = quad == 0 ? p1 : _mm256_add_epi16(ret_dot[r][1], p1);
+            pin(&ret_dot[r][0]);
+            pin(&ret_dot[r][1]);
         }
     }
 }
@@ -137,6 +141,7 @@ INLINE void dot_s8(const int R, const int first, const int count, const uint8_t 
                 __m256i pairs = _mm256_maddubs_epi16(size[h], _mm256_sign_epi8(a, w[h]));
                 __m256i p = _mm256_madd_epi16(pairs, ones);
                 ret_dot[r][h] = i == 0 ? p : _mm256_add_epi32(ret_dot[r][h], p);
+                pin(&ret_dot[r][h]);
             }
         }
     }

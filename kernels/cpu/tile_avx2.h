@@ -66,13 +66,14 @@ INLINE void tile_multiply(enum tile_kind kind, const int R, const int P, const s
 {
     __m256 sum[TILE_ROWS][TILE_PANELS][2];
     float *c = t->c + row * t->c_stride + panel * 16;
+    const __m256i start = lanes_mask(t->add ? 8 : 0); /* c, or 0 without reading c */
     UNROLL for (int r = 0; r < R; r++)
     {
         UNROLL for (int p = 0; p < P; p++)
         {
             const float *from = c + (size_t)r * t->c_stride + p * 16;
-            sum[r][p][0] = t->add ? _mm256_loadu_ps(from) : _mm256_setzero_ps();
-            sum[r][p][1] = t->add ? _mm256_loadu_ps(from + 8) : _mm256_setzero_ps();
+            sum[r][p][0] = _mm256_maskload_ps(from, start);
+            sum[r][p][1] = _mm256_maskload_ps(from + 8, start);
         }
     }
     const float *a = t->a + row * t->a_stride;
@@ -125,9 +126,7 @@ INLINE void tile_few_rows(enum tile_kind kind, const struct tile *t, uint32_t ro
         for (; p < panels; p++)
             tile_multiply(kind, 2, 1, t, row, panel + p);
         return;
-    case 3:
-        for (; p + 2 <= panels; p += 2)
-            tile_multiply(kind, 3, 2, t, row, panel + p);
+    case 3: /* two panels would not leave registers for the expanded weights */
         for (; p < panels; p++)
             tile_multiply(kind, 3, 1, t, row, panel + p);
         return;

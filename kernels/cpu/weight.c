@@ -51,7 +51,6 @@ static void plan_segments(struct cpu_weight *weight, const struct weight_part *p
 
 static void place_segments(struct cpu_weight *weight, uint8_t *memory)
 {
-    weight->memory = memory;
     for (uint32_t s = 0; s < weight->segments; s++) {
         weight->segment[s].data = memory;
         memory += segment_bytes(&weight->segment[s]);
@@ -126,7 +125,7 @@ int cpu_weight_new(struct backend *b, enum weight_use use, const struct weight_p
     plan_segments(weight, parts, count);
     void *memory;
     if ((has_quantised(weight) && grow_quant(state, columns) < 0) ||
-        mem_map(weight->base.bytes, &memory) < 0) {
+        slab_take(&state->slab, weight->base.bytes, &weight->slab, &memory) < 0) {
         size_t bytes = weight->base.bytes;
         mem_free(weight->segment);
         mem_free(weight);
@@ -148,7 +147,7 @@ int cpu_weight_new(struct backend *b, enum weight_use use, const struct weight_p
 void cpu_weight_free(struct backend *b, struct weight *weight)
 {
     struct cpu_weight *cpu = (struct cpu_weight *)weight;
-    mem_unmap(cpu->memory, weight->bytes);
+    slab_unref(cpu->slab);
     mem_free(cpu->segment);
     mem_free(cpu);
 }

@@ -1,0 +1,372 @@
+/* op_rope, op_attention, op_copy_blocks: values against the reference, and bits that depend on
+ * neither chunks, batch, order, threads, stale slots nor where a sequence's blocks lie. */
+#include <cmocka.h>
+
+#include "tests/unit/kernels/check.h"
+
+#define SEQUENCES_MAX 6
+
+struct shape {
+    struct heads heads;
+    uint32_t rotary_dims;
+    bool interleaved;
+    uint32_t window;
+};
+
+/* One model layer of one backend, with sequences whose qkv rows are known in advance. */
+struct world {
+    struct backend *b;
+    struct shape shape;
+    struct kv_pool *kv;
+    float *cos_sin;
+    uint32_t blocks, tokens, sequences; /* tokens per sequence at most */
+    uint32_t *table;                    /* [sequences][table_stride] */
+    uint32_t table_stride;
+    uint64_t seed; /* of the values; places differ by `places` */
+};
+
+static uint32_t columns_of(const struct shape *shape)
+{
+    return (shape->heads.q_heads + 2 * shape->heads.kv_heads) * shape->heads.head_dim;
+}
+
+/* qkv row of (sequence, position): the same in every world. */
+static void make_row(const struct world *w, uint32_t sequence, uint32_t position, float *row)
+{
+    uint64_t seed = w->seed + ((uint64_t)sequence << 40) + ((uint64_t)position << 20);
+    for (uint32_t i = 0; i < columns_of(&w->shape); i++)
+        row[i] = random_normal(&seed);
+}
+
+/* Blocks are handed out in an order that `places` shuffles, and hold NaN before their first use. */
+static struct world *open_world(const char *name, unsigned threads, const struct shape *shape,
+                                uint32_t sequences, uint32_t tokens, uint64_t places)
+{
+    struct world *w = mem_zalloc(sizeof(*w));
+    w->b = open_backend(name, threads);
+    assert_non_null(w->b);
+    w->shape = *shape;
+    w->tokens = tokens;
+    w->sequences = sequences;
+    w->table_stride = (tokens + 15) / 16;
+    w->blocks = sequences * w->table_stride + 3;
+    assert_int_equal(op_kv_pool_new(w->b, w->blocks, 2, shape->heads.kv_heads,
+                                    shape->heads.head_dim, &w->kv, NULL),
+                     0);
+    memset(w->kv->data, 0xff, w->blocks * w->kv->block_bytes);
+    w->table = mem_calloc(sequences * w->table_stride, sizeof(*w->table));
+    for (uint32_t i = 0; i < sequences * w->table_stride; i++)
+        w->table[i] = i + 1;
+    for (uint32_t i = sequences * w->table_stride - 1; i > 0; i--) {
+        uint32_t j = random_u32(&places) % (i + 1), t = w->table[i];
+        w->table[i] = w->table[j];
+        w->table[j] = t;
+    }
+    w->cos_sin = mem_calloc((size_t)tokens * shape->rotary_dims, sizeof(*w->cos_sin));
+    for (uint32_t p = 0; p < tokens; p++) {
+        for (uint32_t i = 0; i < shape->rotary_dims / 2; i++) {
+            double angle = p * pow(10000, -2.0 * i / shape->rotary_dims);
+            w->cos_sin[p * shape->rotary_dims + 2 * i] = (float)cos(angle);
+            w->cos_sin[p * shape->rotary_dims + 2 * i + 1] = (float)sin(angle);
+        }
+    }
+    return w;
+}
+
+static void close_world(struct world *w)
+{
+    op_kv_pool_free(w->b, w->kv);
+    backend_close(w->b);
+    mem_free(w->table);
+    mem_free(w->cos_sin);
+    mem_free(w);
+}
+
+struct piece { /* rows of one sequence in a step */
+    uint32_t sequence, first, count;
+};
+
+/* Run one step of layer 1; copies each row's attention into results[sequence][position]. */
+static void run_step(struct world *w, const struct piece *pieces, uint32_t count, float *results)
+{
+    uint32_t rows = 0, columns = columns_of(&w->shape);
+    uint32_t out_columns = w->shape.heads.q_heads * w->shape.heads.head_dim;
+    uint32_t row_first[SEQUENCES_MAX + 1] = {0};
+    uint32_t *table = mem_calloc(count * w->table_stride, sizeof(*table));
+    for (uint32_t i = 0; i < count; i++) {
+        rows += pieces[i].count;
+        row_first[i + 1] = rows;
+        memcpy(table + i * w->table_stride, w->table + pieces[i].sequence * w->table_stride,
+               w->table_stride * sizeof(*table));
+    }
+    uint32_t *position = mem_calloc(rows, sizeof(*position));
+    float *qkv = mem_calloc((size_t)rows * columns, sizeof(*qkv));
+    float *out = mem_calloc((size_t)rows * out_columns, sizeof(*out));
+    for (uint32_t i = 0, row = 0; i < count; i++) {
+        for (uint32_t r = 0; r < pieces[i].count; r++, row++) {
+            position[row] = pieces[i].first + r;
+            make_row(w, pieces[i].sequence, position[row], qkv + (size_t)row * columns);
+        }
+    }
+    const struct step step = {.rows = rows,
+                              .sequences = count,
+                              .position = position,
+                              .row_first = row_first,
+                              .table = table,
+                              .table_stride = w->table_stride};
+    const struct rope rope = {w->cos_sin, w->tokens, w->shape.rotary_dims, w->shape.interleaved};
+    struct tensor tq = tensor_of(qkv, rows, columns), to = tensor_of(out, rows, out_columns);
+    op_rope(w->b, &tq, &w->shape.heads, &rope, w->kv, 1, &step);
+    op_attention(w->b, &to, &tq, &w->shape.heads, w->kv, 1, &step,
+                 1 / sqrtf((float)w->shape.heads.head_dim), w->shape.window);
+    for (uint32_t i = 0, row = 0; i < count; i++) {
+        for (uint32_t r = 0; r < pieces[i].count; r++, row++)
+            memcpy(results + ((size_t)pieces[i].sequence * w->tokens + position[row]) * out_columns,
+                   out + (size_t)row * out_columns, out_columns * sizeof(*out));
+    }
+    mem_free(table);
+    mem_free(position);
+    mem_free(qkv);
+    mem_free(out);
+}
+
+static size_t result_floats(const struct world *w)
+{
+    return (size_t)w->sequences * w->tokens * w->shape.heads.q_heads * w->shape.heads.head_dim;
+}
+
+/* Every sequence whole, one step each. */
+static float *run_whole(struct world *w)
+{
+    float *results = mem_calloc(result_floats(w), sizeof(*results));
+    for (uint32_t s = 0; s < w->sequences; s++)
+        run_step(w, &(struct piece){s, 0, w->tokens}, 1, results);
+    return results;
+}
+
+/* All sequences together, in chunks of `chunk` and the last `decode` tokens one by one; the order
+ * of sequences in a step turns from step to step. */
+static float *run_chunked(struct world *w, uint32_t chunk, uint32_t decode)
+{
+    float *results = mem_calloc(result_floats(w), sizeof(*results));
+    uint32_t done[SEQUENCES_MAX] = {0}, left = w->sequences;
+    for (uint32_t turn = 0; left > 0; turn++) {
+        struct piece pieces[SEQUENCES_MAX];
+        uint32_t count = 0;
+        left = 0;
+        for (uint32_t i = 0; i < w->sequences; i++) {
+            uint32_t s = (i + turn) % w->sequences, end = w->tokens - decode;
+            uint32_t rows = done[s] >= end ? 1 : chunk + s; /* different per sequence */
+            if (done[s] < end && rows > end - done[s])
+                rows = end - done[s];
+            if (done[s] == w->tokens)
+                continue;
+            pieces[count++] = (struct piece){s, done[s], rows};
+            done[s] += rows;
+            left += done[s] < w->tokens;
+        }
+        if (count > 0)
+            run_step(w, pieces, count, results);
+    }
+    return results;
+}
+
+static const struct shape shapes[] = {
+    {{9, 3, 64, 3, 0}, 64, false, 0},    {{4, 4, 16, 1, 0}, 16, true, 0},
+    {{9, 3, 8, 3, 0}, 8, false, 0},      {{4, 2, 18, 2, 0}, 18, false, 0},
+    {{8, 2, 24, 4, 0}, 12, true, 0},     {{7, 1, 80, 7, 0}, 80, false, 0},
+    {{6, 3, 96, 2, 0}, 48, false, 20},   {{16, 2, 128, 8, 0}, 128, false, 0},
+    {{2, 1, 256, 2, 0}, 256, false, 64}, {{3, 2, 64, 4, 2}, 64, false, 0},
+    {{60, 1, 32, 60, 0}, 32, false, 3},  {{5, 5, 40, 1, 0}, 40, false, 1},
+};
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+static void test_attention_when_shapes_vary_is_near_the_reference(void **state)
+{
+    /* bf16 keys and values: 2^-9 of each; outputs are means of values of size 1. */
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct world *r = open_world("ref", 1, &shapes[i], 2, 150, 0);
+        struct world *c = open_world("cpu", 2, &shapes[i], 2, 150, 9);
+        float *expected = run_whole(r), *got = run_whole(c);
+        double errors = 0, values = 0;
+        for (size_t k = 0; k < result_floats(r); k++) {
+            double error = (double)got[k] - expected[k];
+            assert_true(fabs(error) < 0.04);
+            errors += error * error;
+            values += (double)expected[k] * expected[k];
+        }
+        assert_true(sqrt(errors / values) < 0.006);
+        mem_free(expected);
+        mem_free(got);
+        close_world(r);
+        close_world(c);
+    }
+}
+
+/* Softmax of the definition in double, for one row and head, from the rows themselves. */
+static void naive_row(struct world *w, uint32_t sequence, uint32_t position, uint32_t head,
+                      double *out)
+{
+    uint32_t dim = w->shape.heads.head_dim, columns = columns_of(&w->shape);
+    uint32_t kv = (w->shape.heads.q_offset + head) / w->shape.heads.group;
+    float *q = mem_calloc(columns, sizeof(*q)), *row = mem_calloc(columns, sizeof(*row));
+    double sum = 0;
+    make_row(w, sequence, position, q);
+    memset(out, 0, dim * sizeof(*out));
+    for (uint32_t p = 0; p <= position; p++) {
+        double score = 0;
+        if (w->shape.window > 0 && p + w->shape.window <= position)
+            continue;
+        make_row(w, sequence, p, row);
+        const float *k = row + (w->shape.heads.q_heads + kv) * dim;
+        const float *v = k + w->shape.heads.kv_heads * dim;
+        for (uint32_t d = 0; d < dim; d++) /* rotary_dims 0 in this test */
+            score += (double)q[head * dim + d] * k[d];
+        double weight = exp(score / sqrt(dim));
+        sum += weight;
+        for (uint32_t d = 0; d < dim; d++)
+            out[d] += weight * v[d];
+    }
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] /= sum;
+    mem_free(q);
+    mem_free(row);
+}
+
+static void test_reference_when_compared_with_the_formula_is_equal(void **state)
+{
+    static const struct shape plain[] = {{{6, 2, 20, 3, 0}, 0, false, 0},
+                                         {{3, 2, 16, 4, 2}, 0, false, 7}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world *w = open_world("ref", 1, &plain[i], 1, 60, 3);
+        float *got = run_whole(w);
+        uint32_t dim = plain[i].heads.head_dim, heads = plain[i].heads.q_heads;
+        for (uint32_t p = 0; p < 60; p += 7) {
+            for (uint32_t h = 0; h < heads; h++) {
+                double expected[20];
+                naive_row(w, 0, p, h, expected);
+                for (uint32_t d = 0; d < dim; d++)
+                    assert_true(fabs(got[(p * heads + h) * dim + d] - expected[d]) < 1e-5);
+            }
+        }
+        mem_free(got);
+        close_world(w);
+    }
+}
+
+static void check_bits(const char *name, const struct shape *shape, uint32_t tokens)
+{
+    struct world *w = open_world(name, 1, shape, 3, tokens, 0);
+    float *expected = run_whole(w);
+    size_t bytes = result_floats(w) * sizeof(*expected);
+    close_world(w);
+    static const uint32_t chunks[][2] = {{16, 3}, {1, 0}, {37, 20}, {100, 1}};
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
+            if (tokens > 400 && chunks[i][0] == 1)
+                continue;
+            w = open_world(name, threads, shape, 3, tokens, 5 * threads + i);
+            float *got = run_chunked(w, chunks[i][0], chunks[i][1]);
+            assert_memory_equal(got, expected, bytes);
+            mem_free(got);
+            close_world(w);
+        }
+    }
+    mem_free(expected);
+}
+
+static void test_attention_when_chunks_batch_or_threads_change_keeps_the_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++)
+        check_bits("cpu", &shapes[i], 150);
+    check_bits("ref", &shapes[0], 60);
+}
+
+static void test_attention_when_context_spans_partitions_keeps_the_bits(void **state)
+{
+    static const struct shape wide = {{3, 1, 16, 3, 0}, 16, false, 0};
+    static const struct shape window = {{2, 1, 16, 2, 0}, 16, false, 700};
+    (void)state;
+    check_bits("cpu", &wide, 1650);
+    check_bits("cpu", &window, 1650);
+}
+
+static void test_attention_when_decode_is_split_equals_unsplit(void **state)
+{
+    /* One sequence, one row: 3 threads split its context, 1 does not. */
+    static const struct shape shape = {{6, 2, 64, 3, 0}, 64, false, 0};
+    float *got[2];
+    size_t bytes = 0;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world *w = open_world("cpu", i == 0 ? 1 : 3, &shape, 1, 2100, 0);
+        got[i] = mem_calloc(result_floats(w), sizeof(float));
+        bytes = result_floats(w) * sizeof(float);
+        run_step(w, &(struct piece){0, 0, 2090}, 1, got[i]);
+        for (uint32_t p = 2090; p < 2100; p++)
+            run_step(w, &(struct piece){0, p, 1}, 1, got[i]);
+        close_world(w);
+    }
+    assert_memory_equal(got[0], got[1], bytes);
+    mem_free(got[0]);
+    mem_free(got[1]);
+}
+
+static void test_copy_blocks_when_part_of_a_block_copies_those_slots_only(void **state)
+{
+    static const char *const names[] = {"ref", "cpu"};
+    static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world *w = open_world(names[i], 1, &shape, 2, 32, 0);
+        float *first = run_whole(w);
+        /* Sequence 1 takes over slots 0..9 of sequence 0's second block, then goes on itself. */
+        uint32_t from = w->table[1], to = w->table[w->table_stride + 1];
+        w->table[w->table_stride] = w->table[0];
+        op_copy_blocks(w->b, w->kv, from, to, 10);
+        float *second = mem_calloc(result_floats(w), sizeof(*second));
+        size_t row = result_floats(w) / 64;
+        run_step(w, &(struct piece){0, 26, 6}, 1, second);
+        assert_memory_equal(second + 26 * row, first + 26 * row, 6 * row * sizeof(*first));
+        /* Position 26 of sequence 1 over sequence 0's tokens 0..25. */
+        run_step(w, &(struct piece){1, 26, 1}, 1, second);
+        struct world *fresh = open_world(names[i], 1, &shape, 2, 32, 0);
+        run_step(fresh, &(struct piece){0, 0, 26}, 1, first);
+        memcpy(fresh->table + fresh->table_stride, fresh->table, 2 * sizeof(*fresh->table));
+        run_step(fresh, &(struct piece){1, 26, 1}, 1, first);
+        assert_memory_equal(second + (32 + 26) * row, first + (32 + 26) * row,
+                            row * sizeof(*first));
+        mem_free(first);
+        mem_free(second);
+        close_world(w);
+        close_world(fresh);
+    }
+}
+
+static void test_block_bytes_when_asked_counts_all_layers(void **state)
+{
+    struct backend *r = open_backend("ref", 1), *c = open_backend("cpu", 1);
+    (void)state;
+    assert_int_equal(op_kv_block_bytes(r, 30, 3, 64), 30 * 2 * 3 * 16 * 64 * 4);
+    assert_int_equal(op_kv_block_bytes(c, 30, 3, 64), 30 * 2 * 3 * 16 * 64 * 2);
+    assert_int_equal(op_kv_block_bytes(c, 1, 1, 8), 16 * (8 + 16) * 2); /* V is padded */
+    backend_close(r);
+    backend_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference_when_compared_with_the_formula_is_equal),
+        cmocka_unit_test(test_attention_when_shapes_vary_is_near_the_reference),
+        cmocka_unit_test(test_attention_when_chunks_batch_or_threads_change_keeps_the_bits),
+        cmocka_unit_test(test_attention_when_context_spans_partitions_keeps_the_bits),
+        cmocka_unit_test(test_attention_when_decode_is_split_equals_unsplit),
+        cmocka_unit_test(test_copy_blocks_when_part_of_a_block_copies_those_slots_only),
+        cmocka_unit_test(test_block_bytes_when_asked_counts_all_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

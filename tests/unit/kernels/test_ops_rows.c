@@ -1,0 +1,160 @@
+/* op_rmsnorm, op_silu_mul, op_add, op_gather_rows: values against double, bits per row. */
+#include <cmocka.h>
+
+#include <float.h>
+
+#include "kernels/cpu/elementwise_avx2.h"
+#include "kernels/cpu/family.h"
+#include "tests/unit/kernels/check.h"
+
+static const char *const names[] = {"ref", "cpu"};
+static const uint32_t widths[] = {1, 7, 8, 31, 72, 576, 1531};
+#define WIDTHS (sizeof(widths) / sizeof(widths[0]))
+
+static void test_rmsnorm_when_widths_vary_is_the_formula(void **state)
+{
+    uint64_t seed = 1;
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        struct backend *backend = open_backend(names[b], 3);
+        for (size_t i = 0; i < WIDTHS; i++) {
+            uint32_t n = widths[i];
+            float *x = random_floats(&seed, 50 * (n + 1)), *w = random_floats(&seed, n);
+            float *y = mem_calloc(50 * n, sizeof(*y));
+            struct tensor tx = {x, 50, n, n + 1}, ty = tensor_of(y, 50, n);
+            op_rmsnorm(backend, &ty, &tx, w, 1e-5f);
+            for (uint32_t r = 0; r < 50; r++) {
+                double sum = 0;
+                for (uint32_t k = 0; k < n; k++)
+                    sum += (double)x[r * (n + 1) + k] * x[r * (n + 1) + k];
+                for (uint32_t k = 0; k < n; k++) {
+                    double expected = x[r * (n + 1) + k] / sqrt(sum / n + 1e-5f) * w[k];
+                    assert_true(fabs(y[r * n + k] - expected) <= 4e-7 * fabs(expected) + 1e-12);
+                }
+            }
+            struct tensor in_place = {x, 50, n, n + 1}; /* y may be x */
+            op_rmsnorm(backend, &in_place, &tx, w, 1e-5f);
+            for (uint32_t r = 0; r < 50; r++)
+                assert_memory_equal(x + r * (n + 1), y + r * n, n * sizeof(*x));
+            mem_free(x);
+            mem_free(w);
+            mem_free(y);
+        }
+        backend_close(backend);
+    }
+}
+
+static void test_silu_mul_when_widths_vary_is_the_formula(void **state)
+{
+    uint64_t seed = 2;
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        struct backend *backend = open_backend(names[b], 2);
+        for (size_t i = 0; i < WIDTHS; i++) {
+            uint32_t n = widths[i];
+            float *x = random_floats(&seed, 40 * 2 * n), *y = mem_calloc(40 * n + 1, sizeof(*y));
+            for (uint32_t k = 0; k < 80 * n; k++)
+                x[k] *= 12;
+            x[0] = -200;
+            x[n - 1] = 200;
+            y[40 * n] = 77;
+            struct tensor tx = tensor_of(x, 40, 2 * n), ty = tensor_of(y, 40, n);
+            op_silu_mul(backend, &ty, &tx);
+            for (uint32_t r = 0; r < 40; r++) {
+                for (uint32_t k = 0; k < n; k++) {
+                    double gate = x[r * 2 * n + k], up = x[r * 2 * n + n + k];
+                    double expected = gate / (1 + exp(-gate)) * up;
+                    assert_true(fabs(y[r * n + k] - expected) <= 8e-7 * fabs(expected) + 1e-30);
+                }
+            }
+            assert_true(y[40 * n] == 77);
+            mem_free(x);
+            mem_free(y);
+        }
+        backend_close(backend);
+    }
+}
+
+static void test_add_and_gather_when_strides_differ_touch_the_right_rows(void **state)
+{
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        struct backend *backend = open_backend(names[b], 2);
+        float x[3 * 5], y[2 * 4], z[3 * 4];
+        const uint32_t rows[2] = {2, 0};
+        for (int i = 0; i < 15; i++)
+            x[i] = (float)i;
+        struct tensor tx = {x, 3, 4, 5}, ty = tensor_of(y, 2, 4), tz = tensor_of(z, 3, 4);
+        op_gather_rows(backend, &ty, &tx, rows);
+        assert_true(y[0] == 10 && y[3] == 13 && y[4] == 0 && y[7] == 3);
+        for (int i = 0; i < 12; i++)
+            z[i] = 100;
+        op_add(backend, &tz, &tx);
+        assert_true(z[0] == 100 && z[4] == 105 && z[11] == 113);
+        backend_close(backend);
+    }
+}
+
+static void test_rows_when_run_alone_have_the_bits_of_the_batch(void **state)
+{
+    uint64_t seed = 3;
+    uint32_t n = 300, rows = 200;
+    float *x = random_floats(&seed, rows * 2 * n), *w = random_floats(&seed, n);
+    float *norm = mem_calloc(rows * n, sizeof(*norm)), *silu = mem_calloc(rows * n, sizeof(*silu));
+    (void)state;
+    struct backend *many = open_backend("cpu", 3), *one = open_backend("cpu", 1);
+    struct tensor gate_up = tensor_of(x, rows, 2 * n), half = {x, rows, n, 2 * n};
+    struct tensor ty = tensor_of(norm, rows, n), ts = tensor_of(silu, rows, n);
+    op_rmsnorm(many, &ty, &half, w, 1e-6f);
+    op_silu_mul(many, &ts, &gate_up);
+    for (uint32_t r = 0; r < rows; r++) {
+        float y[300];
+        struct tensor single = tensor_of(y, 1, n);
+        struct tensor row = tensor_of(x + r * 2 * n, 1, n);
+        op_rmsnorm(one, &single, &row, w, 1e-6f);
+        assert_memory_equal(y, norm + r * n, n * sizeof(*y));
+        row.columns = row.stride = 2 * n;
+        op_silu_mul(one, &single, &row);
+        assert_memory_equal(y, silu + r * n, n * sizeof(*y));
+    }
+    mem_free(x);
+    mem_free(w);
+    mem_free(norm);
+    mem_free(silu);
+    backend_close(many);
+    backend_close(one);
+}
+
+static void test_exp_when_compared_with_double_is_within_2_ulp(void **state)
+{
+    float x[8], y[8];
+    (void)state;
+    if (!cpu_has_avx2())
+        skip();
+    for (double at = -87.2; at < 88.2; at += 8 * 0.00037) {
+        for (int i = 0; i < 8; i++)
+            x[i] = (float)(at + i * 0.00037);
+        avx2_exp(x, y, 8);
+        for (int i = 0; i < 8; i++) {
+            double expected = exp((double)x[i]);
+            double ulp = nextafterf((float)expected, INFINITY) - (float)expected;
+            assert_true(fabs(y[i] - expected) <= 2 * ulp);
+        }
+    }
+    const float edges[8] = {0, -INFINITY, -87.5f, -1000, 89, 1000, -0.0f, 1};
+    avx2_exp(edges, y, 8);
+    assert_true(y[0] == 1 && y[6] == 1 && y[1] == 0 && y[2] == 0 && y[3] == 0);
+    assert_true(y[4] == y[5] && y[4] > 2e38f && y[4] < FLT_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rmsnorm_when_widths_vary_is_the_formula),
+        cmocka_unit_test(test_silu_mul_when_widths_vary_is_the_formula),
+        cmocka_unit_test(test_add_and_gather_when_strides_differ_touch_the_right_rows),
+        cmocka_unit_test(test_rows_when_run_alone_have_the_bits_of_the_batch),
+        cmocka_unit_test(test_exp_when_compared_with_double_is_within_2_ulp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
