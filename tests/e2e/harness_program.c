@@ -1,0 +1,78 @@
+/* harness_program.c - running a program to its end, with what it said. */
+#include <cmocka.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/base/mem.h"
+#include "proto/base/process.h"
+#include "tests/e2e/harness.h"
+
+struct exit_watch {
+    pid_t pid;
+    int status;
+};
+
+static bool has_exited(void *user)
+{
+    struct exit_watch *watch = user;
+    return waitpid(watch->pid, &watch->status, WNOHANG) == watch->pid;
+}
+
+/* Files, not pipes: no program blocks because nobody reads. */
+static int open_output(const char *folder, const char *name, char path[PATH_MAX])
+{
+    (void)snprintf(path, PATH_MAX, "%s/%s", folder, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+void program_run(struct program *ret_program, uint32_t deadline_ms, const char *const *argv)
+{
+    char folder[] = "/tmp/refrain-e2e-run-XXXXXX", program[PATH_MAX];
+    char out_path[PATH_MAX], err_path[PATH_MAX];
+    const char *copy[64] = {NULL};
+    struct errmsg err = {""};
+    struct exit_watch watch = {0};
+
+    assert_non_null(mkdtemp(folder));
+    int out_fd = open_output(folder, "out", out_path),
+        err_fd = open_output(folder, "err", err_path);
+    (void)snprintf(program, sizeof(program), "%s%s", strchr(argv[0], '/') ? "" : BUILD_DIR "/",
+                   argv[0]);
+    copy[0] = program;
+    for (size_t i = 1; argv[i]; i++) {
+        assert_true(i + 1 < sizeof(copy) / sizeof(copy[0]));
+        copy[i] = argv[i];
+    }
+    watch.pid =
+        process_spawn((char *const *)(uintptr_t)copy, NULL, 0, out_fd, err_fd, SIGKILL, &err);
+    (void)close(out_fd);
+    (void)close(err_fd);
+    if (watch.pid < 0)
+        fail_msg("start %s: %s", program, err.text);
+    bool ended = poll_until(has_exited, &watch, deadline_ms);
+    if (!ended) {
+        (void)kill(watch.pid, SIGKILL);
+        (void)waitpid(watch.pid, &watch.status, 0);
+    }
+    ret_program->code = !ended                    ? -1000
+                        : WIFEXITED(watch.status) ? WEXITSTATUS(watch.status)
+                                                  : -WTERMSIG(watch.status);
+    ret_program->out = file_read(out_path, NULL);
+    ret_program->err = file_read(err_path, NULL);
+    folder_remove(folder);
+}
+
+void program_done(struct program *program)
+{
+    mem_free(program->out);
+    mem_free(program->err);
+    *program = (struct program){0};
+}
