@@ -68,7 +68,7 @@ int frame_decode(const void *header, size_t header_bytes, const void *body, size
                  struct frame *ret, struct errmsg *err);
 void frame_encode_header(enum frame_kind kind, size_t body_bytes, unsigned char *ret_header);
 
-/* packed little-endian u32 -> array. -EINVAL: bytes is no multiple of 4; -EMSGSIZE: over ids_max. */
+/* packed little-endian u32 -> array. -EINVAL: no multiple of 4 bytes; -EMSGSIZE: over ids_max. */
 int frame_unpack_ids(const ProtobufCBinaryData *data, uint32_t *ret_ids, size_t ids_max,
                      size_t *ret_count);
 

@@ -379,6 +379,21 @@ static void test_weights_are_exp_to_the_last_bits(void **state)
     }
 }
 
+static void test_weights_of_a_row_have_the_bits_of_single_ones(void **state)
+{
+    float values[103];
+    double weights[103];
+    uint64_t at = 0;
+    (void)state;
+    for (uint32_t i = 0; i < 103; i++)
+        values[i] = i % 10 == 9 ? -INFINITY : (float)(3 - 400 * uniform(&at) * uniform(&at));
+    for (uint32_t count = 0; count <= 103; count++) {
+        weight_fill(values, count, 3, 1.7, weights);
+        for (uint32_t i = 0; i < count; i++)
+            assert_true(weights[i] == weight_exp(((double)values[i] - 3) * 1.7));
+    }
+}
+
 static void test_numbers_out_of_range_are_refused_by_name(void **state)
 {
     const struct sample_params good = {
@@ -424,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_logprobs_are_of_the_untouched_distribution),
         cmocka_unit_test(test_twenty_logprobs_are_the_twenty_best_in_order),
         cmocka_unit_test(test_weights_are_exp_to_the_last_bits),
+        cmocka_unit_test(test_weights_of_a_row_have_the_bits_of_single_ones),
         cmocka_unit_test(test_numbers_out_of_range_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
