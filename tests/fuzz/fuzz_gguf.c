@@ -1,0 +1,42 @@
+/* fuzz_gguf.c - any bytes as a model file: open, config, card; nothing may be read past the end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "worker/load/card.h"
+#include "worker/load/gguf.h"
+#include "worker/load/model_config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void read_tensors(const struct gguf *gguf)
+{
+    volatile uint8_t sum = 0;
+    for (size_t i = 0; i < gguf_tensors_count(gguf); i++) {
+        const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
+        const uint8_t *values = tensor->data;
+        ASSERT(tensor->bytes > 0);
+        sum = (uint8_t)(sum + values[0] + values[tensor->bytes - 1]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct gguf *gguf = NULL;
+    struct model_config config;
+    struct model_card *card = NULL;
+    struct errmsg err = {""};
+    void *copy = NULL;
+    if (posix_memalign(&copy, 64, bytes + 1) != 0) /* as a mapping would be */
+        return 0;
+    memcpy(copy, data, bytes);
+    if (gguf_open_memory(copy, bytes, &gguf, &err) == 0) {
+        read_tensors(gguf);
+        if (model_config_from_gguf(gguf, &config, &err) == 0 &&
+            card_from_gguf(gguf, &config, "fuzz", &card, &err) == 0)
+            model_card_unref(card);
+        gguf_close(gguf);
+    }
+    free(copy);
+    return 0;
+}

@@ -1,0 +1,214 @@
+/* test_model_config.c - numbers of a llama file; what cannot be run is refused by name. */
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/unit/worker/load/gguf_writer.h"
+#include "worker/load/model_config.h"
+
+static struct gguf_writer w;
+
+static int setup(void **state)
+{
+    writer_init(&w);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    writer_done(&w);
+    return 0;
+}
+
+static int read_config(struct model_config *config, struct errmsg *err)
+{
+    struct gguf *gguf = NULL;
+    size_t bytes = 0;
+    void *data = writer_finish(&w, &bytes);
+    int r = gguf_open_memory(data, bytes, &gguf, err);
+    assert_int_equal(r, 0);
+    r = model_config_from_gguf(gguf, config, err);
+    gguf_close(gguf);
+    free(data);
+    return r;
+}
+
+static void refuse(int code, const char *sentence)
+{
+    struct model_config config;
+    struct errmsg err = {""};
+    assert_int_equal(read_config(&config, &err), code);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("'%s' does not say '%s'", err.text, sentence);
+    writer_done(&w);
+    writer_init(&w);
+}
+
+static void test_llama_when_complete_gives_its_numbers(void **state)
+{
+    struct model_config config;
+    struct errmsg err = {""};
+    write_llama_keys(&w, &llama_small);
+    write_llama_tensors(&w, &llama_small);
+    if (read_config(&config, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(config.architecture, "llama");
+    assert_int_equal(config.layers, 2);
+    assert_int_equal(config.hidden, 8);
+    assert_int_equal(config.ffn, 12);
+    assert_int_equal(config.vocab_size, 10);
+    assert_int_equal(config.context_tokens, 64);
+    assert_int_equal(config.q_heads, 4);
+    assert_int_equal(config.kv_heads, 2);
+    assert_int_equal(config.head_dim, 2); /* 8 / 4 */
+    assert_int_equal(config.rotary_dims, 2);
+    assert_true(config.rope_interleaved);
+    assert_false(config.tied_embedding);
+    assert_true(config.rope_theta == 10000.0f && config.rope_scale == 1.0f);
+    assert_true(config.rope_divisors[0] == 1.0f);
+    assert_true(fabsf(config.attention_scale - 0.70710678f) < 1e-7f);
+    assert_int_equal(config.window, 0);
+}
+
+static void test_llama_when_tied_scaled_and_windowed_says_so(void **state)
+{
+    struct model_config config;
+    struct llama_sizes sizes = llama_small;
+    const float divisors[2] = {1, 8};
+    sizes.tied = true;
+    sizes.hidden = 16;
+    write_llama_keys(&w, &sizes);
+    write_text(&w, "llama.rope.scaling.type", "linear");
+    write_f32(&w, "llama.rope.scaling.factor", 4.0f);
+    write_f32(&w, "llama.rope.freq_base", 500000.0f);
+    write_u32(&w, "llama.attention.sliding_window", 32);
+    write_tensor(&w, "rope_freqs.weight", 1, 2, divisors);
+    write_llama_tensors(&w, &sizes);
+    assert_int_equal(read_config(&config, NULL), 0);
+    assert_true(config.tied_embedding);
+    assert_true(config.rope_scale == 0.25f);
+    assert_true(config.rope_theta == 500000.0f);
+    assert_true(config.rope_divisors[0] == 1.0f && config.rope_divisors[1] == 8.0f);
+    assert_int_equal(config.window, 32);
+    assert_int_equal(config.head_dim, 4);
+}
+
+static void test_architecture_when_unknown_is_named_with_what_is_supported(void **state)
+{
+    write_text(&w, "general.architecture", "mamba");
+    refuse(-ENOTSUP, "architecture 'mamba' is not supported; supported: llama");
+    write_u32(&w, "general.architecture", 3);
+    refuse(-EINVAL, "general.architecture");
+    write_text(&w, "general.architecture", "a\nb");
+    refuse(-EINVAL, "not a name");
+}
+
+static void test_file_when_part_of_a_split_model_is_refused(void **state)
+{
+    write_llama_keys(&w, &llama_small);
+    write_u32(&w, "split.count", 3);
+    refuse(-ENOTSUP, "one of 3 parts");
+}
+
+static void test_numbers_when_missing_or_impossible_are_refused_by_key(void **state)
+{
+    struct llama_sizes sizes = llama_small;
+    write_text(&w, "general.architecture", "llama");
+    refuse(-EINVAL, "key 'llama.block_count' is missing");
+    sizes.layers = 0;
+    write_llama_keys(&w, &sizes);
+    refuse(-EINVAL, "key 'llama.block_count' is 0, 1 to 512");
+    sizes = llama_small;
+    sizes.kv_heads = 3;
+    write_llama_keys(&w, &sizes);
+    refuse(-EINVAL, "4 query heads do not share 3 KV heads");
+    sizes = llama_small;
+    sizes.q_heads = 8;
+    write_llama_keys(&w, &sizes);
+    refuse(-EINVAL, "heads of 1 values");
+    write_llama_keys(&w, &llama_small);
+    write_u32(&w, "llama.attention.key_length", 4);
+    write_u32(&w, "llama.attention.value_length", 2);
+    refuse(-ENOTSUP, "keys of 4 and values of 2");
+    write_llama_keys(&w, &llama_small);
+    refuse(-EINVAL, "tensor 'token_embd.weight' is missing");
+    write_llama_keys(&w, &llama_small);
+    write_f32(&w, "llama.rope.freq_base", NAN);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-EINVAL, "key 'llama.rope.freq_base'");
+    write_llama_keys(&w, &llama_small);
+    write_u32(&w, "llama.vocab_size", 11);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-EINVAL, "'llama.vocab_size' is 11, the embedding has 10");
+    write_llama_keys(&w, &llama_small);
+    write_u32(&w, "llama.rope.dimension_count", 4);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-EINVAL, "key 'llama.rope.dimension_count' is 4");
+}
+
+static void test_features_when_not_run_are_refused_by_name(void **state)
+{
+    const float bias[8] = {0};
+    write_llama_keys(&w, &llama_small);
+    write_u32(&w, "llama.expert_count", 8);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-ENOTSUP, "key 'llama.expert_count'");
+    write_llama_keys(&w, &llama_small);
+    write_text(&w, "llama.rope.scaling.type", "yarn");
+    write_llama_tensors(&w, &llama_small);
+    refuse(-ENOTSUP, "key 'llama.rope.scaling.type'");
+    write_llama_keys(&w, &llama_small);
+    write_f32(&w, "llama.logit_scale", 2.0f);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-ENOTSUP, "key 'llama.logit_scale'");
+    write_llama_keys(&w, &llama_small);
+    write_tensor(&w, "blk.0.attn_q.bias", 1, 8, bias);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-ENOTSUP, "tensor 'blk.0.attn_q.bias' has no place in a llama model");
+    write_llama_keys(&w, &llama_small);
+    write_tensor(&w, "blk.2.attn_norm.weight", 1, 8, bias); /* there are layers 0 and 1 */
+    write_llama_tensors(&w, &llama_small);
+    refuse(-ENOTSUP, "tensor 'blk.2.attn_norm.weight'");
+}
+
+static void test_features_when_neutral_are_accepted(void **state)
+{
+    struct model_config config;
+    write_llama_keys(&w, &llama_small);
+    write_u32(&w, "llama.expert_count", 0);
+    write_f32(&w, "llama.logit_scale", 1.0f);
+    write_text(&w, "llama.rope.scaling.type", "none");
+    write_llama_tensors(&w, &llama_small);
+    assert_int_equal(read_config(&config, NULL), 0);
+}
+
+static void test_rope_divisors_when_of_another_size_or_zero_are_refused(void **state)
+{
+    const float values[3] = {1, 1, 1}, zero[1] = {0};
+    write_llama_keys(&w, &llama_small);
+    write_tensor(&w, "rope_freqs.weight", 1, 3, values);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-EINVAL, "tensor 'rope_freqs.weight' is not 1 values");
+    write_llama_keys(&w, &llama_small);
+    write_tensor(&w, "rope_freqs.weight", 1, 1, zero);
+    write_llama_tensors(&w, &llama_small);
+    refuse(-EINVAL, "value 0 is out of range");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_llama_when_complete_gives_its_numbers),
+        TEST(test_llama_when_tied_scaled_and_windowed_says_so),
+        TEST(test_architecture_when_unknown_is_named_with_what_is_supported),
+        TEST(test_file_when_part_of_a_split_model_is_refused),
+        TEST(test_numbers_when_missing_or_impossible_are_refused_by_key),
+        TEST(test_features_when_not_run_are_refused_by_name),
+        TEST(test_features_when_neutral_are_accepted),
+        TEST(test_rope_divisors_when_of_another_size_or_zero_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+/* test_step_ring.c - steps arrive whole and in order; a descriptor with any number out of range is
+ * refused before it is used. */
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "proto/base/clock.h"
+#include "tests/unit/worker/tp/ranks.h"
+#include "worker/tp/group_private.h"
+#include "worker/tp/step_ring.h"
+
+/* Two sequences: a decode row at position 16 (2 blocks) and 3 prefill rows from 0. */
+static const uint32_t ids[] = {9, 1, 2, 3}, position[] = {16, 0, 1, 2}, row_first[] = {0, 1, 4};
+static const uint32_t table[] = {5, 6, 77, 8, 77, 77}, out_row[] = {0, 3};
+static const struct step_copy copies[] = {{1, 2, 16}};
+static const struct step_descriptor sample = {
+    .kind = STEP_FORWARD,
+    .number = 41,
+    .step = {.rows = 4,
+             .sequences = 2,
+             .ids = ids,
+             .position = position,
+             .row_first = row_first,
+             .table = table,
+             .table_stride = 3,
+             .out_row = out_row,
+             .outputs = 2},
+    .copies = copies,
+    .copies_count = 1,
+};
+
+struct pair {
+    struct group *first, *second;
+};
+
+static struct pair pair_of(size_t step_bytes)
+{
+    const struct group_limits limits = {
+        .ranks = 2, .step_bytes_max = step_bytes, .ids_max = 10, .blocks_max = 10};
+    struct pair pair;
+    int fd = -1;
+    assert_int_equal(group_create(&limits, &pair.first, &fd, NULL), 0);
+    assert_int_equal(group_attach(pair.first, 1, &pair.second, NULL), 0);
+    (void)close(fd);
+    return pair;
+}
+
+static void pair_free(struct pair *pair)
+{
+    group_free(pair->second);
+    group_free(pair->first);
+}
+
+static void test_step_when_published_arrives_whole_with_its_table_narrowed(void **state)
+{
+    struct pair pair = pair_of(step_ring_bytes_max(4, 2, 3, 1));
+    struct step_descriptor got;
+    assert_int_equal(step_ring_publish(pair.first, &sample), 0);
+    assert_int_equal(step_ring_wait(pair.second, &got), 0);
+    assert_int_equal(got.kind, STEP_FORWARD);
+    assert_int_equal(got.number, 41);
+    assert_int_equal(got.step.rows, 4);
+    assert_int_equal(got.step.sequences, 2);
+    assert_memory_equal(got.step.ids, ids, sizeof(ids));
+    assert_memory_equal(got.step.position, position, sizeof(position));
+    assert_memory_equal(got.step.row_first, row_first, sizeof(row_first));
+    assert_int_equal(got.step.table_stride, 2); /* position 16 is in the second block */
+    assert_int_equal(got.step.table[0], 5);
+    assert_int_equal(got.step.table[1], 6);
+    assert_int_equal(got.step.table[2], 8);
+    assert_int_equal(got.step.outputs, 2);
+    assert_memory_equal(got.step.out_row, out_row, sizeof(out_row));
+    assert_int_equal(got.copies_count, 1);
+    assert_memory_equal(got.copies, copies, sizeof(copies));
+    step_ring_done(pair.second);
+    pair_free(&pair);
+}
+
+static void test_step_when_larger_than_a_slot_is_refused(void **state)
+{
+    struct pair pair = pair_of(1);
+    struct step_descriptor big = sample;
+    static uint32_t many[4096];
+    const uint32_t all[] = {0, 4096};
+    big.step.rows = 4096;
+    big.step.sequences = 1;
+    big.step.ids = big.step.position = many;
+    big.step.row_first = all;
+    assert_int_equal(step_ring_publish(pair.first, &big), -EMSGSIZE);
+    pair_free(&pair);
+}
+
+static void test_bytes_max_when_computed_fits_the_largest_step(void **state)
+{
+    /* header 32; 4 ids, 4 positions, 3 row_first, 2 * 3 table, 4 out_row, 1 * 3 copies */
+    assert_int_equal(step_ring_bytes_max(4, 2, 3, 1), 32 + 4 * (4 + 4 + 3 + 6 + 4 + 3));
+}
+
+/* --- hostile --------------------------------------------------------------------------------- */
+
+enum { AT_NUMBER = 0, AT_KIND = 2, AT_ROWS, AT_SEQUENCES, AT_STRIDE, AT_OUTPUTS, AT_COPIES };
+enum { AT_IDS = 8, AT_POSITION = 12, AT_ROW_FIRST = 16, AT_TABLE = 19, AT_OUT = 23, AT_COPY = 25 };
+
+/* The sample with one 32-bit word of its slot overwritten. */
+static void refuse_word(uint32_t at, uint32_t value)
+{
+    struct pair pair = pair_of(step_ring_bytes_max(4, 2, 3, 1));
+    struct step_descriptor got = {.number = 7};
+    assert_int_equal(step_ring_publish(pair.first, &sample), 0);
+    uint32_t *words = group_step_slot(pair.first, 1);
+    words[at] = value;
+    assert_int_equal(step_ring_wait(pair.second, &got), -EPROTO);
+    assert_int_equal(got.number, 7); /* untouched */
+    assert_non_null(group_aborted(pair.first));
+    pair_free(&pair);
+}
+
+static void test_counts_when_out_of_range_are_refused(void **state)
+{
+    refuse_word(AT_KIND, 0);
+    refuse_word(AT_KIND, 3);
+    static const uint32_t counts[] = {AT_ROWS, AT_SEQUENCES, AT_STRIDE, AT_OUTPUTS, AT_COPIES};
+    for (size_t i = 0; i < 5; i++) {
+        refuse_word(counts[i], UINT32_MAX);
+        refuse_word(counts[i], 1u << 30);
+        refuse_word(counts[i], 1020); /* within a page of words, but not together */
+    }
+    refuse_word(AT_STRIDE, 1); /* too narrow for position 16, and all after it moves */
+    refuse_word(AT_ROWS, 3);
+    refuse_word(AT_SEQUENCES, 0);
+}
+
+static void test_arrays_when_out_of_range_are_refused(void **state)
+{
+    refuse_word(AT_IDS, 10);
+    refuse_word(AT_POSITION, 48);    /* block 3 of 2 */
+    refuse_word(AT_POSITION + 2, 5); /* does not rise by one */
+    refuse_word(AT_POSITION + 1, UINT32_MAX);
+    refuse_word(AT_ROW_FIRST, 1);     /* begins late */
+    refuse_word(AT_ROW_FIRST + 1, 5); /* past the rows, and falls */
+    refuse_word(AT_ROW_FIRST + 2, 3); /* ends early */
+    refuse_word(AT_TABLE + 1, 10);    /* no such block */
+    refuse_word(AT_OUT + 1, 4);       /* no such row */
+    refuse_word(AT_OUT + 1, 0);       /* does not rise */
+    refuse_word(AT_COPY, 10);
+    refuse_word(AT_COPY + 1, UINT32_MAX);
+    refuse_word(AT_COPY + 2, 17);
+}
+
+static void test_numbers_when_they_do_not_rise_by_one_are_refused(void **state)
+{
+    struct pair pair = pair_of(step_ring_bytes_max(4, 2, 3, 1));
+    struct step_descriptor got, again = sample;
+    assert_int_equal(step_ring_publish(pair.first, &sample), 0);
+    assert_int_equal(step_ring_wait(pair.second, &got), 0);
+    step_ring_done(pair.second);
+    again.number = 43;
+    assert_int_equal(step_ring_publish(pair.first, &again), 0);
+    assert_int_equal(step_ring_wait(pair.second, &got), -EPROTO);
+    assert_int_equal(step_ring_publish(pair.first, &again), -ECANCELED); /* the group is over */
+    pair_free(&pair);
+}
+
+/* --- flow ------------------------------------------------------------------------------------ */
+
+#define STEPS 500u
+
+/* Takes STEPS steps and STEP_STOP; the position tells which step it is. */
+static int take_steps(struct group *group, void *user)
+{
+    for (uint32_t i = 0; i < STEPS; i++) {
+        struct step_descriptor got;
+        if (step_ring_wait(group, &got) < 0)
+            return 1;
+        if (got.number != i + 1 || got.step.rows != 1 + i % 3 || got.step.position[0] != i ||
+            got.step.ids[0] != i % 10)
+            return 2;
+        step_ring_done(group);
+    }
+    struct step_descriptor stop;
+    return step_ring_wait(group, &stop) == 0 && stop.kind == STEP_STOP ? 0 : 3;
+}
+
+static int publish_steps(struct group *group)
+{
+    uint32_t blocks[STEPS] = {0};
+    for (uint32_t i = 0; i < STEPS; i++) {
+        const uint32_t step_ids[] = {i % 10, 0, 0}, positions[] = {i, i + 1, i + 2};
+        const uint32_t rows[] = {0, 1 + i % 3};
+        const struct step_descriptor step = {.kind = STEP_FORWARD,
+                                             .number = i + 1,
+                                             .step = {.rows = 1 + i % 3,
+                                                      .sequences = 1,
+                                                      .ids = step_ids,
+                                                      .position = positions,
+                                                      .row_first = rows,
+                                                      .table = blocks,
+                                                      .table_stride = STEPS}};
+        int r = step_ring_publish(group, &step);
+        if (r < 0)
+            return r;
+    }
+    const struct step_descriptor stop = {.kind = STEP_STOP, .number = STEPS + 1};
+    return step_ring_publish(group, &stop);
+}
+
+static void test_steps_when_many_arrive_in_order_at_every_follower(void **state)
+{
+    for (uint32_t count = 1; count <= TP_RANKS_MAX; count += count < 3 ? 1 : 5) {
+        const struct group_limits limits = {.ranks = count,
+                                            .step_bytes_max = step_ring_bytes_max(3, 1, STEPS, 0),
+                                            .ids_max = 10,
+                                            .blocks_max = 1};
+        struct ranks ranks;
+        ranks_start(&ranks, &limits, take_steps, NULL);
+        assert_int_equal(publish_steps(ranks.group), 0);
+        for (uint32_t rank = 1; rank < count; rank++)
+            assert_int_equal(ranks_wait(&ranks, rank), 0);
+        group_free(ranks.group);
+    }
+}
+
+static void *take_in_a_thread(void *group)
+{
+    return take_steps(group, NULL) == 0 ? NULL : group;
+}
+
+static void test_steps_when_taken_by_threads_arrive_in_order(void **state)
+{
+    struct pair pair = pair_of(step_ring_bytes_max(3, 1, STEPS, 0));
+    pthread_t thread;
+    void *failed = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, take_in_a_thread, pair.second), 0);
+    assert_int_equal(publish_steps(pair.first), 0);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    pair_free(&pair);
+}
+
+static int die_at_once(struct group *group, void *user)
+{
+    return 9;
+}
+
+static void test_publish_when_the_follower_died_is_told(void **state)
+{
+    const struct group_limits limits = {.ranks = 2,
+                                        .step_bytes_max = step_ring_bytes_max(4, 2, 3, 1)};
+    struct ranks ranks;
+    struct step_descriptor step = sample;
+    ranks_start(&ranks, &limits, die_at_once, NULL);
+    assert_int_equal(ranks_wait(&ranks, 1), 9);
+    uint64_t begin = clock_ms();
+    for (uint32_t i = 0; i < STEP_RING_SLOTS; i++, step.number++)
+        assert_int_equal(step_ring_publish(ranks.group, &step), 0); /* room for these */
+    assert_int_equal(step_ring_publish(ranks.group, &step), -ECANCELED);
+    assert_true(clock_ms() - begin < 8000);
+    assert_string_equal(group_aborted(ranks.group), "rank 1 has died (step ring)");
+    group_free(ranks.group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_step_when_published_arrives_whole_with_its_table_narrowed),
+        cmocka_unit_test(test_step_when_larger_than_a_slot_is_refused),
+        cmocka_unit_test(test_bytes_max_when_computed_fits_the_largest_step),
+        cmocka_unit_test(test_counts_when_out_of_range_are_refused),
+        cmocka_unit_test(test_arrays_when_out_of_range_are_refused),
+        cmocka_unit_test(test_numbers_when_they_do_not_rise_by_one_are_refused),
+        cmocka_unit_test(test_steps_when_many_arrive_in_order_at_every_follower),
+        cmocka_unit_test(test_steps_when_taken_by_threads_arrive_in_order),
+        cmocka_unit_test(test_publish_when_the_follower_died_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
