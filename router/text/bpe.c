@@ -41,6 +41,22 @@ static uint32_t find_bytes(const struct vocabulary *vocabulary, const char *text
     return vocabulary_find(vocabulary, text, bytes, vocabulary_hash(text, bytes));
 }
 
+/* One side of a merge, or what it makes. Trained vocabularies number tokens in the order of their
+ * merges, so `guess`, the id after the last one made, is nearly always right for the latter. */
+static uint32_t find_part(const struct vocabulary *vocabulary, const char *text, size_t bytes,
+                          uint32_t guess)
+{
+    if (bytes == 1 && vocabulary->byte_ids[(unsigned char)text[0]] != TOKEN_ID_NONE)
+        return vocabulary->byte_ids[(unsigned char)text[0]];
+    if (guess < vocabulary->count && vocabulary->card->token_types[guess] == TOKEN_NORMAL) {
+        size_t known_bytes = 0;
+        const char *known = vocabulary_text(vocabulary, guess, &known_bytes);
+        if (known_bytes == bytes && memcmp(known, text, bytes) == 0)
+            return guess;
+    }
+    return find_bytes(vocabulary, text, bytes);
+}
+
 static bool is_known_text(const struct vocabulary *vocabulary, const char *text, size_t bytes)
 {
     for (uint32_t id = 0; id < vocabulary->count; id++) {
@@ -54,7 +70,7 @@ static bool is_known_text(const struct vocabulary *vocabulary, const char *text,
 
 /* One line "left right" into the map. */
 static int load_merge(const struct vocabulary *vocabulary, uint32_t rank, struct pair_map *map,
-                      struct errmsg *err)
+                      uint32_t *last_id, struct errmsg *err)
 {
     char joined[MERGE_TEXT_MAX];
     size_t count = 0;
@@ -67,9 +83,9 @@ static int load_merge(const struct vocabulary *vocabulary, uint32_t rank, struct
     size_t left = vocabulary_decode(vocabulary, TOKEN_NORMAL, line, left_count, joined);
     size_t right = vocabulary_decode(vocabulary, TOKEN_NORMAL, space + 1, count - left_count - 1,
                                      joined + left);
-    uint32_t left_id = find_bytes(vocabulary, joined, left);
-    uint32_t right_id = find_bytes(vocabulary, joined + left, right);
-    uint32_t merged_id = find_bytes(vocabulary, joined, left + right);
+    uint32_t left_id = find_part(vocabulary, joined, left, TOKEN_ID_NONE);
+    uint32_t right_id = find_part(vocabulary, joined + left, right, TOKEN_ID_NONE);
+    uint32_t merged_id = find_part(vocabulary, joined, left + right, *last_id + 1);
     if (left_id == TOKEN_ID_NONE || right_id == TOKEN_ID_NONE || merged_id == TOKEN_ID_NONE) {
         if (is_known_text(vocabulary, joined, left) &&
             is_known_text(vocabulary, joined + left, right) &&
@@ -83,16 +99,17 @@ static int load_merge(const struct vocabulary *vocabulary, uint32_t rank, struct
         entry->first = rank;
         entry->second = merged_id;
     }
+    *last_id = merged_id;
     return 0;
 }
 
 int bpe_load_merges(const struct vocabulary *vocabulary, struct pair_map *map, struct errmsg *err)
 {
     struct pair_map loaded;
-    uint32_t count = vocabulary->card->merges.count;
+    uint32_t count = vocabulary->card->merges.count, last_id = 0;
     pair_map_init(&loaded, count);
     for (uint32_t rank = 0; rank < count; rank++) {
-        int r = load_merge(vocabulary, rank, &loaded, err);
+        int r = load_merge(vocabulary, rank, &loaded, &last_id, err);
         if (r < 0) {
             pair_map_done(&loaded);
             return r;

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "router/text/pair_map.h"
+
 #define MERGE_END UINT32_MAX
 #define MERGE_RANK_NONE UINT32_MAX
 
@@ -30,8 +32,6 @@ struct merge {
     merge_pair_fn pair;
     struct merge_symbol *symbols;
     uint32_t *ranks; /* of the pair that begins at a symbol */
-    uint64_t *heap;  /* rank << 32 | symbol */
-    size_t heap_count, heap_max;
     size_t capacity;
 };
 
@@ -41,5 +41,9 @@ void merge_done(struct merge *merge);
 struct merge_symbol *merge_symbols(struct merge *merge, size_t count);
 /* Afterwards the result is symbols[0] and, by `next`, on to MERGE_END. */
 void merge_run(struct merge *merge, const char *text, size_t count);
+
+/* For merge.c and merge_order.c: the rank of the pair at a symbol, and joining it. */
+void merge_set_rank(struct merge *merge, const char *text, uint32_t at);
+void merge_join(struct merge *merge, const char *text, uint32_t at);
 
 #endif

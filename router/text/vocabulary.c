@@ -16,7 +16,6 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
-#include "router/text/unicode.h"
 
 #define ALPHABET_END 0x144u /* one past the last code point of the byte alphabet */
 
@@ -36,19 +35,23 @@ static int alphabet_byte(uint32_t cp)
     return n <= 0x20 ? (int)n : n <= 0x42 ? (int)(n - 0x21 + 0x7f) : 0xad;
 }
 
-/* False: not in the byte alphabet, nothing is promised about ret_bytes. */
+/* False: not in the byte alphabet, nothing is promised about ret_bytes. The alphabet ends below
+ * U+0144, so its characters have one or two bytes. */
 static bool decode_alphabet(const char *stored, size_t count, char *ret_bytes, size_t *ret_count)
 {
     size_t out = 0;
-    for (size_t at = 0; at < count;) {
-        uint32_t length = utf8_sequence(stored + at, count - at);
-        if (length == 0)
-            return false;
-        int byte = alphabet_byte(utf8_decode(stored + at, &length));
+    for (size_t at = 0; at < count; at++) {
+        uint32_t cp = (unsigned char)stored[at];
+        if (cp >= 0x80) {
+            if (cp < 0xc2 || cp > 0xc5 || at + 1 == count ||
+                ((unsigned char)stored[at + 1] >> 6) != 2)
+                return false;
+            cp = (cp & 0x1f) << 6 | ((unsigned char)stored[++at] & 0x3f);
+        }
+        int byte = alphabet_byte(cp);
         if (byte < 0)
             return false;
         ret_bytes[out++] = (char)byte;
-        at += length;
     }
     *ret_count = out;
     return true;

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define XXH_INLINE_ALL /* most words are short: the call would cost as much as the hash */
 #include <xxhash.h>
 
 #include "proto/model_card.h"
