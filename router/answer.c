@@ -1,0 +1,238 @@
+/* answer.c - what a client reads of a request: a whole answer, or a stream of chunks.
+ *
+ * A stream begins with the first token, not with the request: so its headers can name the group,
+ * and everything that fails before has a proper status. Chunks of a choice: a delta with the role,
+ * deltas with content (one per step that brought tokens, as vLLM does, even when their text is
+ * still held back), a last one with finish_reason and no content. After the last choice: usage, if
+ * asked for, and [DONE]. */
+#include "proto/base/assert.h"
+#include "router/http/server.h"
+#include "router/http/sse.h"
+#include "router/metrics.h"
+#include "router/request_private.h"
+
+void answer_usage(const struct request *request, struct chunk_usage *ret_usage)
+{
+    *ret_usage = (struct chunk_usage){0};
+    for (uint32_t i = 0; i < request->prompts_count; i++)
+        ret_usage->prompt_tokens += request->prompts[i].ids.count;
+    for (uint32_t i = 0; i < request->choices_count; i++) {
+        const struct choice *choice = &request->choices[i];
+        ret_usage->completion_tokens += choice->tokens;
+        if (choice->index % request->fields.n == 0) /* once per prompt */
+            ret_usage->cached_tokens += choice->cached_tokens;
+    }
+}
+
+static void explain(const struct request *request, struct chunk_explain *ret_explain)
+{
+    const struct choice *choice = &request->choices[0];
+    *ret_explain = (struct chunk_explain){.cached_tokens = choice->cached_tokens,
+                                          .computed_tokens = choice->computed_tokens,
+                                          .queue_ms = choice->queue_seconds * 1e3,
+                                          .prefill_ms = choice->prefill_seconds * 1e3,
+                                          .group = choice->group,
+                                          .why = choice->why,
+                                          .miss = choice->miss};
+}
+
+static struct chunk_head head_of(const struct request *request)
+{
+    return (struct chunk_head){.kind = request->fields.kind,
+                               .stream = request->fields.stream,
+                               .id = request->api_id,
+                               .model = request->model->card->name,
+                               .created = request->created_s};
+}
+
+static void add_group_header(struct request *request, const struct choice *choice)
+{
+    char group[16];
+    (void)snprintf(group, sizeof(group), "%u", choice->group);
+    http_exchange_add_header(request->exchange, "x-refrain-group", group);
+}
+
+static void fill_finish(const struct request *request, const struct choice *choice,
+                        struct chunk_choice *out)
+{
+    out->finish_reason = choice->finish_reason;
+    out->stop = choice->stop_kind;
+    out->stop_id = choice->stop_id;
+    if (choice->stop_kind == CHUNK_STOP_TEXT) {
+        out->stop_text = request->fields.stop[choice->stop_which];
+        out->stop_bytes = request->fields.stop_bytes[choice->stop_which];
+    }
+}
+
+/* ---- stream ---- */
+
+static void send_chunk(struct request *request, const struct chunk *chunk)
+{
+    struct buffer *json = &request->requests->scratch;
+    struct chunk_head head = head_of(request);
+
+    buffer_clear(json);
+    chunk_json_write(json, &head, chunk);
+    ASSERT(buffer_finish(json) == 0);
+    sse_data(request->exchange, json->data, json->bytes);
+}
+
+static void send_choice(struct request *request, const struct choice *choice,
+                        const struct chunk_choice *part, bool last)
+{
+    struct chunk chunk = {.choices = part, .choices_count = 1};
+    struct chunk_usage usage = {0};
+    struct chunk_explain explained;
+
+    if (request->fields.include_usage && request->fields.continuous_usage) {
+        usage.prompt_tokens = request->prompts[choice->prompt].ids.count;
+        usage.completion_tokens = choice->tokens;
+        usage.cached_tokens = choice->cached_tokens;
+        chunk.usage = &usage;
+    }
+    chunk.usage_null = request->fields.include_usage;
+    if (last && request->fields.explain && !request->fields.include_usage) {
+        explain(request, &explained);
+        chunk.explain = &explained;
+    }
+    send_chunk(request, &chunk);
+}
+
+static void begin(struct request *request, const struct choice *choice)
+{
+    add_group_header(request, choice);
+    sse_begin(request->exchange);
+    metrics_add(request->requests->parts.metrics, RM_STREAMS, 0, 1);
+    request_set_state(request, REQUEST_STREAMING, "first token");
+}
+
+static void send_text(struct request *request, struct choice *choice)
+{
+    struct chunk_choice part = {
+        .index = choice->index, .text = choice->text.data, .text_bytes = choice->text.bytes};
+    struct buffer *logprobs = &request->requests->logprobs;
+
+    if (choice->logprobs.count > 0) {
+        buffer_clear(logprobs);
+        logprobs_json_write(&choice->logprobs, logprobs);
+        ASSERT(buffer_finish(logprobs) == 0);
+        part.logprobs = logprobs->data;
+    }
+    if (choice->done && !part.logprobs && part.text_bytes == 0)
+        return;
+    send_choice(request, choice, &part, false);
+    buffer_clear(&choice->text);
+}
+
+static void send_end(struct request *request)
+{
+    struct chunk chunk = {0};
+    struct chunk_usage usage;
+    struct chunk_explain explained;
+
+    if (request->fields.include_usage) {
+        answer_usage(request, &usage);
+        chunk.usage = &usage;
+        if (request->fields.explain) {
+            explain(request, &explained);
+            chunk.explain = &explained;
+        }
+        send_chunk(request, &chunk);
+    }
+    sse_done(request->exchange);
+    request->exchange = NULL;
+}
+
+void answer_stream(struct request *request, struct choice *choice)
+{
+    if (request->state == REQUEST_DISPATCHED)
+        begin(request, choice);
+    choice->sent = true;
+    if (!choice->role_sent && request->fields.kind == API_CHAT) {
+        const struct chunk_choice part = {.index = choice->index, .role = true, .text = ""};
+        choice->role_sent = true;
+        send_choice(request, choice, &part, false);
+    }
+    send_text(request, choice);
+    if (choice->done) {
+        struct chunk_choice part = {.index = choice->index};
+        fill_finish(request, choice, &part);
+        send_choice(request, choice, &part, request->choices_open == 0);
+    }
+    if (request->choices_open == 0)
+        send_end(request);
+}
+
+/* ---- whole ---- */
+
+/* False: the logprobs are more than a request may hold. */
+static bool fill_whole(struct request *request, struct choice *choice, struct chunk_choice *out)
+{
+    *out = (struct chunk_choice){
+        .index = choice->index, .text = choice->text.data, .text_bytes = choice->text.bytes};
+    fill_finish(request, choice, out);
+    if (!request->fields.logprobs)
+        return true;
+    struct buffer logprobs;
+    buffer_init(&logprobs, SIZE_MAX); /* bounded by the parts it is made of */
+    logprobs_json_write(&choice->logprobs, &logprobs);
+    out->logprobs = arena_strndup(&request->arena, logprobs.data, logprobs.bytes);
+    buffer_done(&logprobs);
+    return out->logprobs != NULL;
+}
+
+static void answer_too_large(struct request *request)
+{
+    struct api_error error;
+    (void)api_error_set(&error, 500, "answer_too_large", NULL, "The answer has too many bytes.");
+    answer_error(request, &error);
+}
+
+void answer_whole(struct request *request)
+{
+    struct buffer *json = &request->requests->scratch;
+    struct chunk_head head = head_of(request);
+    struct chunk chunk = {0};
+    struct chunk_usage usage;
+    struct chunk_explain explained;
+    struct chunk_choice *parts =
+        arena_alloc(&request->arena, request->choices_count * sizeof(*parts));
+
+    ASSERT(request->choices_open == 0 && parts);
+    for (uint32_t i = 0; i < request->choices_count; i++) {
+        if (!fill_whole(request, &request->choices[i], &parts[i])) {
+            answer_too_large(request);
+            return;
+        }
+    }
+    answer_usage(request, &usage);
+    chunk.choices = parts;
+    chunk.choices_count = request->choices_count;
+    chunk.usage = &usage;
+    if (request->fields.explain) {
+        explain(request, &explained);
+        chunk.explain = &explained;
+    }
+    buffer_clear(json);
+    chunk_json_write(json, &head, &chunk);
+    if (buffer_finish(json) < 0) {
+        answer_too_large(request);
+        return;
+    }
+    add_group_header(request, &request->choices[0]);
+    http_exchange_reply(request->exchange, 200, "application/json", json->data, json->bytes);
+    request->exchange = NULL;
+}
+
+void answer_error(struct request *request, const struct api_error *error)
+{
+    if (!http_exchange_begun(request->exchange)) {
+        api_error_reply(request->exchange, error);
+    } else {
+        struct buffer *json = &request->requests->scratch;
+        buffer_clear(json);
+        api_error_json(json, error);
+        sse_error(request->exchange, json->data, json->bytes);
+    }
+    request->exchange = NULL;
+}

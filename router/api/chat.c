@@ -1,0 +1,24 @@
+/* chat.c - POST /v1/chat/completions: messages -> prompt ids -> request. */
+#include "router/api/api.h"
+
+void chat_handler(struct http_exchange *exchange, void *user)
+{
+    struct api *api = user;
+    struct token_ids ids;
+    struct api_error error;
+
+    if (!auth_client(api->auth, exchange))
+        return;
+    struct request *request = request_open(api->requests, exchange, API_CHAT);
+    if (!request)
+        return;
+    token_ids_init(&ids, REQUEST_PROMPT_TOKENS_MAX);
+    if (prompt_from_chat(&request_model(request)->maker, request_fields(request), &ids, &error) <
+        0) {
+        request_refuse(request, &error);
+    } else {
+        request_add_prompt(request, &ids, NULL, 0);
+        request_run(request);
+    }
+    token_ids_done(&ids);
+}

@@ -1,0 +1,62 @@
+/* chunk_json.h - answers and stream chunks in OpenAI's shapes. Pure formatting.
+ *
+ * Numbers are always finite. All texts must be valid UTF-8 (what comes out of a detokenizer is).
+ * Thread: any. */
+#ifndef REFRAIN_ROUTER_API_CHUNK_JSON_H
+#define REFRAIN_ROUTER_API_CHUNK_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "router/api/request_json.h"
+
+struct chunk_head {
+    enum api_kind kind; /* API_CHAT or API_COMPLETIONS */
+    bool stream;
+    const char *id; /* "chatcmpl-..." */
+    const char *model;
+    uint64_t created; /* unix seconds */
+};
+
+/* Why the answer ended there, past finish_reason. */
+enum chunk_stop { CHUNK_STOP_NONE = 0, CHUNK_STOP_TEXT, CHUNK_STOP_ID };
+
+struct chunk_choice {
+    uint32_t index;
+    bool role;        /* first delta of a stream */
+    const char *text; /* NULL: nothing (last delta of a stream) */
+    size_t text_bytes;
+    const char *logprobs;      /* JSON, NULL: null */
+    const char *finish_reason; /* NULL: null */
+    enum chunk_stop stop;
+    const char *stop_text;
+    size_t stop_bytes;
+    uint32_t stop_id;
+};
+
+struct chunk_usage {
+    uint64_t prompt_tokens, completion_tokens, cached_tokens;
+};
+
+/* The "refrain" object: what the first token cost. */
+struct chunk_explain {
+    uint64_t cached_tokens, computed_tokens;
+    double queue_ms, prefill_ms;
+    uint32_t group;
+    const char *why, *miss;
+};
+
+struct chunk {
+    const struct chunk_choice *choices;
+    size_t choices_count;
+    const struct chunk_usage *usage; /* NULL: none, or null with usage_null */
+    bool usage_null;
+    const struct chunk_explain *explain; /* NULL: none */
+};
+
+/* One line of JSON. */
+void chunk_json_write(struct buffer *out, const struct chunk_head *head, const struct chunk *chunk);
+
+#endif

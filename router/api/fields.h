@@ -1,0 +1,53 @@
+/* fields.h - reads the fields of a JSON object by a table: one row per field, one sentence per
+ * mistake.
+ *
+ * null counts as absent everywhere. Fields that no row names are ignored, with one debug line.
+ * Texts stay in the JSON tree, so the tree must outlive what was read. Thread: any. */
+#ifndef REFRAIN_ROUTER_API_FIELDS_H
+#define REFRAIN_ROUTER_API_FIELDS_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "proto/base/arena.h"
+#include "router/api/errors.h"
+
+enum field_type {
+    FIELD_DOUBLE = 0, /* double */
+    FIELD_U32,        /* uint32_t: an integer (16.0 is one too) */
+    FIELD_I64,        /* int64_t */
+    FIELD_BOOL,       /* bool */
+    FIELD_TEXT,       /* const char *: at most `max` bytes, no NUL */
+    FIELD_VALUE,      /* const json_t *, whatever it is */
+    FIELD_CUSTOM,     /* read() decides */
+    FIELD_IGNORED,    /* known, and without effect here */
+    FIELD_REFUSED,    /* known, and not supported: 400, unless it is false, 0, "" or empty */
+};
+
+struct field_reader {
+    void *out; /* the struct that offsets point into */
+    struct arena *arena;
+    struct api_error *error;
+    unsigned kind; /* a bit: rows for other kinds are not read */
+};
+
+struct field {
+    const char *name;
+    enum field_type type;
+    unsigned kinds; /* bits */
+    size_t offset;
+    double min, max; /* both allowed */
+    bool above_min;  /* min itself is not */
+    int (*read)(struct field_reader *reader, const struct field *field, const json_t *value);
+};
+
+/* The table ends with a row without a name. 0, or -EINVAL and *reader->error set. */
+int fields_read(const struct field *table, const json_t *object, struct field_reader *reader);
+/* One value by its row; for read() functions that take several shapes. */
+int fields_read_value(const struct field *field, const json_t *value, struct field_reader *reader);
+/* "a list", "a number"...: for sentences. */
+const char *fields_type_name(const json_t *value);
+/* Integers, and reals without a fraction. 0, or -EINVAL. */
+int fields_integer(const json_t *value, int64_t *ret_value);
+
+#endif

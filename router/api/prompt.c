@@ -1,0 +1,149 @@
+/* prompt.c - template and tokenizer, and which text may hold control tokens. */
+#include "router/api/prompt.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/clock.h"
+#include "proto/base/mem.h"
+
+static int too_long(const struct token_ids *out, struct api_error *error)
+{
+    return api_error_set(error, 400, "context_length_exceeded", "messages",
+                         "The prompt has more than %zu tokens, far past this model's maximum "
+                         "context length. Please shorten it.",
+                         out->count_max);
+}
+
+/* Text of a special token as it stands in the vocabulary, or NULL. */
+static const char *token_text(const struct tokenizer *tokenizer, uint32_t id, char *text,
+                              size_t text_max)
+{
+    const char *bytes;
+    size_t count;
+    bool control;
+
+    if (id == TOKEN_ID_NONE || tokenizer_token_bytes(tokenizer, id, &bytes, &count, &control) < 0 ||
+        count >= text_max)
+        return NULL;
+    memcpy(text, bytes, count);
+    text[count] = '\0';
+    return text;
+}
+
+/* The answer goes on where the last message's text ends: cut what the template wrote behind it. */
+static int cut_after_last_message(struct rendered *rendered, int32_t last, struct api_error *error)
+{
+    for (size_t i = rendered->spans_count; i-- > 0;) {
+        const struct text_span *span = &rendered->spans[i];
+        if (span->source != SPAN_CONTENT || span->message != last)
+            continue;
+        rendered->text.bytes = span->end;
+        rendered->text.data[span->end] = '\0';
+        rendered->spans_count = i + 1;
+        return 0;
+    }
+    return api_error_bad(error, "continue_final_message",
+                         "'continue_final_message': the template does not write the text of the "
+                         "last message.");
+}
+
+static int render(const struct prompt_maker *maker, const struct api_request *request,
+                  struct rendered *ret, struct api_error *error)
+{
+    const struct model_card *card = tokenizer_card(maker->tokenizer);
+    char bos[256], eos[256];
+    struct errmsg err;
+    uint32_t line = 0;
+    struct render_input input = {
+        .messages = request->messages,
+        .tools = request->tools,
+        .documents = request->documents,
+        .kwargs = request->kwargs,
+        .add_generation_prompt = request->add_generation_prompt,
+        .bos_token = token_text(maker->tokenizer, card->bos, bos, sizeof(bos)),
+        .eos_token = token_text(maker->tokenizer, card->eos, eos, sizeof(eos)),
+        .now = clock_unix(),
+    };
+
+    if (!maker->chat_template)
+        return api_error_set(error, 400, "no_chat_template", "model",
+                             "This model has no chat template; start the router with "
+                             "--chat-template FILE, or use /v1/completions.");
+    int r = chat_template_render(maker->chat_template, &input, ret, &line, &err);
+    if (r < 0)
+        return api_error_set(error, 400, "chat_template_error", "messages",
+                             "The chat template refuses these messages (line %u): %s", line,
+                             err.text);
+    if (!request->continue_final_message)
+        return 0;
+    r = cut_after_last_message(ret, (int32_t)json_array_size(request->messages) - 1, error);
+    if (r < 0)
+        rendered_done(ret);
+    return r;
+}
+
+static bool begins_with_bos(const struct tokenizer *tokenizer, const struct buffer *text)
+{
+    char bos[256];
+    uint32_t id = tokenizer_card(tokenizer)->bos;
+    return token_text(tokenizer, id, bos, sizeof(bos)) && bos[0] &&
+           strncmp(text->data, bos, strlen(bos)) == 0;
+}
+
+int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
+                     struct token_ids *out, struct api_error *error)
+{
+    struct tokenize_options options = {.parse_special = true};
+    struct rendered rendered;
+
+    int r = render(maker, request, &rendered, error);
+    if (r < 0)
+        return r;
+    struct text_range *literal = mem_calloc(rendered.spans_count + 1, sizeof(*literal));
+    for (size_t i = 0; i < rendered.spans_count; i++)
+        literal[i] = (struct text_range){rendered.spans[i].start, rendered.spans[i].end};
+    options.literal = literal;
+    options.literal_count = rendered.spans_count;
+    options.add_special =
+        request->add_special_tokens && !begins_with_bos(maker->tokenizer, &rendered.text);
+    r = tokenizer_encode(maker->tokenizer, rendered.text.data, rendered.text.bytes, &options, out);
+    mem_free(literal);
+    rendered_done(&rendered);
+    if (r < 0)
+        return too_long(out, error);
+    if (out->count == 0)
+        return api_error_bad(error, "messages", "The chat template made an empty prompt of this.");
+    return 0;
+}
+
+static int copy_ids(const struct api_prompt *prompt, uint32_t vocab_size, struct token_ids *out,
+                    struct api_error *error)
+{
+    for (size_t i = 0; i < prompt->ids_count; i++) {
+        if (prompt->ids[i] >= vocab_size)
+            return api_error_bad(error, "prompt",
+                                 "Token id %u at position %zu is out of vocabulary: this model has "
+                                 "%u.",
+                                 prompt->ids[i], i, vocab_size);
+        if (token_ids_add(out, prompt->ids[i]) < 0)
+            return too_long(out, error);
+    }
+    return 0;
+}
+
+int prompt_from_completion(const struct prompt_maker *maker, const struct api_request *request,
+                           const struct api_prompt *prompt, struct token_ids *out,
+                           struct api_error *error)
+{
+    const struct tokenize_options options = {.add_special = request->add_special_tokens,
+                                             .parse_special = true};
+    if (!prompt->text)
+        return copy_ids(prompt, tokenizer_card(maker->tokenizer)->vocab_size, out, error);
+    if (tokenizer_encode(maker->tokenizer, prompt->text, prompt->bytes, &options, out) < 0)
+        return too_long(out, error);
+    if (out->count == 0 && request->kind == API_COMPLETIONS)
+        return api_error_bad(error, "prompt", "'prompt' has no tokens.");
+    return 0;
+}

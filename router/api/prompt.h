@@ -1,0 +1,28 @@
+/* prompt.h - what a client sent -> token ids: the template, the tokenizer and the rule about
+ * control tokens in one place.
+ *
+ * Chat: the model's template writes the text. Whatever came from the client (content, roles, tools,
+ * documents, kwargs) is a literal span, so it can never become a control token. Templates write BOS
+ * themselves, so none is added unless the client asks and the text does not begin with it.
+ * Completions: the text is the client's own prompt, control tokens in it are what they say. */
+#ifndef REFRAIN_ROUTER_API_PROMPT_H
+#define REFRAIN_ROUTER_API_PROMPT_H
+
+#include "router/api/request_json.h"
+#include "router/text/chat_template.h"
+#include "router/text/tokenizer.h"
+
+struct prompt_maker {
+    struct tokenizer *tokenizer;
+    const struct chat_template *chat_template; /* NULL: the model has none */
+};
+
+/* Append the ids to *out. -EINVAL: *error is filled; past out->count_max it is 400
+ * context_length_exceeded. */
+int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
+                     struct token_ids *out, struct api_error *error);
+int prompt_from_completion(const struct prompt_maker *maker, const struct api_request *request,
+                           const struct api_prompt *prompt, struct token_ids *out,
+                           struct api_error *error);
+
+#endif

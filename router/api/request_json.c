@@ -1,0 +1,544 @@
+/* request_json.c - the table of request fields, and the few that a row cannot describe.
+ *
+ * One table for all endpoints that take a prompt; a row says for which. A new field is one row (and
+ * one read function when it has several shapes). vLLM's names and limits where it has them. */
+#include "router/api/request_json.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/json.h"
+#include "router/api/fields.h"
+#include "router/api/messages.h"
+
+#define CHAT (1u << API_CHAT)
+#define COMPLETIONS (1u << API_COMPLETIONS)
+#define TOKENIZE (1u << API_TOKENIZE)
+#define DETOKENIZE (1u << API_DETOKENIZE)
+#define ANSWERS (CHAT | COMPLETIONS)
+#define RENDERS (CHAT | TOKENIZE)
+#define ALL (CHAT | COMPLETIONS | TOKENIZE | DETOKENIZE)
+
+#define TOKENS_LIMIT 16777216.0
+#define PROMPT_IDS_MAX (1u << 22)
+#define SALT_BYTES_MAX 256.0
+
+static struct api_request *request_of(const struct field_reader *reader)
+{
+    return reader->out;
+}
+
+static int read_messages(struct field_reader *reader, const struct field *field,
+                         const json_t *value)
+{
+    (void)field;
+    return messages_read(value, &request_of(reader)->messages, reader->error);
+}
+
+static int read_tools(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    (void)field;
+    return messages_read_tools(value, &request_of(reader)->tools, reader->error);
+}
+
+static int read_object(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    if (!json_is_object(value))
+        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
+                             field->name, fields_type_name(value));
+    *(const json_t **)(void *)((char *)reader->out + field->offset) = value;
+    return 0;
+}
+
+static int read_list(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    if (!json_is_array(value))
+        return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
+                             field->name, fields_type_name(value));
+    *(const json_t **)(void *)((char *)reader->out + field->offset) = value;
+    return 0;
+}
+
+static int read_kwargs(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    int r = read_object(reader, field, value);
+    if (r == 0 && json_object_get(value, "chat_template"))
+        return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                             "'chat_template_kwargs' must not hold 'chat_template': templates of "
+                             "clients are not run here.");
+    return r;
+}
+
+static int read_generation_prompt(struct field_reader *reader, const struct field *field,
+                                  const json_t *value)
+{
+    struct field row = *field;
+    row.type = FIELD_BOOL;
+    request_of(reader)->generation_prompt_given = true;
+    return fields_read_value(&row, value, reader);
+}
+
+/* ---- prompts ---- */
+
+static int read_ids(struct field_reader *reader, const char *name, const json_t *list,
+                    const uint32_t **ret_ids, size_t *ret_count)
+{
+    size_t count = json_array_size(list);
+
+    if (count > PROMPT_IDS_MAX)
+        return api_error_bad(reader->error, name, "'%s' has %zu token ids; at most %u are taken.",
+                             name, count, PROMPT_IDS_MAX);
+    uint32_t *ids = arena_alloc(reader->arena, (count ? count : 1) * sizeof(*ids));
+    if (!ids)
+        return api_error_set(reader->error, 413, "request_too_large", name,
+                             "'%s' needs more memory than a request may have.", name);
+    for (size_t i = 0; i < count; i++) {
+        int64_t id = -1;
+        const json_t *value = json_array_get(list, i);
+        if (fields_integer(value, &id) < 0 || id < 0 || id >= (int64_t)UINT32_MAX)
+            return api_error_bad(reader->error, name,
+                                 "'%s' must hold token ids: entry %zu is no integer from 0 on.",
+                                 name, i);
+        ids[i] = (uint32_t)id;
+    }
+    *ret_ids = ids;
+    *ret_count = count;
+    return 0;
+}
+
+static int read_one_prompt(struct field_reader *reader, const json_t *value,
+                           struct api_prompt *prompt)
+{
+    if (json_is_string(value)) {
+        prompt->text = json_string_value(value);
+        prompt->bytes = json_string_length(value);
+        return 0;
+    }
+    if (!json_is_array(value))
+        return api_error_bad(reader->error, "prompt",
+                             "'prompt' must be a string, a list of strings, a list of token ids or "
+                             "a list of such lists; it holds %s.",
+                             fields_type_name(value));
+    int r = read_ids(reader, "prompt", value, &prompt->ids, &prompt->ids_count);
+    if (r == 0 && prompt->ids_count == 0)
+        return api_error_bad(reader->error, "prompt", "'prompt' has no tokens.");
+    return r;
+}
+
+static int read_prompt(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    bool several = json_is_array(value) && !json_is_number(json_array_get(value, 0));
+    size_t count = several ? json_array_size(value) : 1;
+    (void)field;
+
+    if (count == 0)
+        return api_error_bad(reader->error, "prompt", "'prompt' is an empty list.");
+    if (count > API_CHOICES_MAX)
+        return api_error_bad(reader->error, "prompt", "'prompt' has %zu entries; at most %u fit.",
+                             count, API_CHOICES_MAX);
+    request->prompts = arena_zalloc(reader->arena, count * sizeof(*request->prompts));
+    ASSERT(request->prompts);
+    for (size_t i = 0; i < count; i++) {
+        int r = read_one_prompt(reader, several ? json_array_get(value, i) : value,
+                                &request->prompts[i]);
+        if (r < 0)
+            return r;
+    }
+    request->prompts_count = count;
+    return 0;
+}
+
+static int read_tokens(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+
+    if (!json_is_array(value))
+        return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
+                             field->name, fields_type_name(value));
+    request->prompts = arena_zalloc(reader->arena, sizeof(*request->prompts));
+    ASSERT(request->prompts);
+    request->prompts_count = 1;
+    return read_ids(reader, field->name, value, &request->prompts->ids,
+                    &request->prompts->ids_count);
+}
+
+/* ---- sampling ---- */
+
+static int add_stop(struct field_reader *reader, const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    size_t bytes = json_string_length(value);
+
+    if (!json_is_string(value))
+        return api_error_bad(reader->error, "stop",
+                             "'stop' must be a string or a list of strings; it holds %s.",
+                             fields_type_name(value));
+    if (bytes == 0)
+        return api_error_bad(reader->error, "stop", "'stop' must not hold an empty string.");
+    if (bytes > 1024)
+        return api_error_bad(reader->error, "stop",
+                             "'stop' holds a string of %zu bytes; at most 1024 fit.", bytes);
+    request->stop[request->stop_count] = json_string_value(value);
+    request->stop_bytes[request->stop_count++] = bytes;
+    return 0;
+}
+
+static int read_stop(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    (void)field;
+    if (!json_is_array(value))
+        return add_stop(reader, value);
+    if (json_array_size(value) > API_STOP_MAX)
+        return api_error_bad(reader->error, "stop", "'stop' has %zu strings; at most %u fit.",
+                             json_array_size(value), API_STOP_MAX);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        int r = add_stop(reader, json_array_get(value, i));
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int read_stop_ids(struct field_reader *reader, const struct field *field,
+                         const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+
+    if (!json_is_array(value))
+        return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
+                             field->name, fields_type_name(value));
+    if (json_array_size(value) > API_STOP_IDS_MAX)
+        return api_error_bad(reader->error, field->name, "'%s' has %zu ids; at most %u fit.",
+                             field->name, json_array_size(value), API_STOP_IDS_MAX);
+    return read_ids(reader, field->name, value, &request->stop_ids, &request->stop_ids_count);
+}
+
+static int read_top_k(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    struct field row = *field;
+    row.type = FIELD_I64;
+    int r = fields_read_value(&row, value, reader);
+    if (r == 0 && request->top_k == -1)
+        request->top_k = 0;
+    return r;
+}
+
+static int read_seed(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    struct field row = *field;
+    row.type = FIELD_I64;
+    request_of(reader)->has_seed = true;
+    return fields_read_value(&row, value, reader);
+}
+
+/* Chat: `logprobs` is a switch, `top_logprobs` the number. Completions: `logprobs` is the number.
+ */
+static int read_logprobs(struct field_reader *reader, const struct field *field,
+                         const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    struct field row = *field;
+
+    if (reader->kind == COMPLETIONS) {
+        row.type = FIELD_U32;
+        int r = fields_read_value(&row, value, reader);
+        if (r == 0)
+            request->logprobs++;
+        return r;
+    }
+    if (!json_is_boolean(value))
+        return api_error_bad(reader->error, field->name,
+                             "'logprobs' must be true or false, not %s; 'top_logprobs' takes the "
+                             "number.",
+                             fields_type_name(value));
+    if (json_is_true(value) && request->logprobs == 0)
+        request->logprobs = 1;
+    return 0;
+}
+
+static int read_top_logprobs(struct field_reader *reader, const struct field *field,
+                             const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    struct field row = *field;
+
+    row.type = FIELD_U32;
+    int r = fields_read_value(&row, value, reader);
+    if (r < 0)
+        return r;
+    if (request->logprobs > 0 && !json_is_true(json_object_get(request->root, "logprobs")))
+        return api_error_bad(reader->error, field->name,
+                             "'top_logprobs' is %u; it needs 'logprobs' to be true.",
+                             request->logprobs);
+    if (json_is_true(json_object_get(request->root, "logprobs")))
+        request->logprobs++;
+    return 0;
+}
+
+/* ---- shapes that have one supported value ---- */
+
+static int read_response_format(struct field_reader *reader, const struct field *field,
+                                const json_t *value)
+{
+    const char *type = json_string_value(json_object_get(value, "type"));
+
+    if (!type)
+        return api_error_bad(reader->error, field->name,
+                             "'response_format' must be an object with a string 'type'.");
+    if (strcmp(type, "text") == 0)
+        return 0;
+    if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
+        return api_error_bad(reader->error, field->name,
+                             "'response_format.type' must be text, json_object or json_schema.");
+    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                         "'response_format' of type '%s' is not supported yet.", type);
+}
+
+static int read_tool_choice(struct field_reader *reader, const struct field *field,
+                            const json_t *value)
+{
+    const char *choice = json_string_value(value);
+
+    if (choice && (strcmp(choice, "none") == 0 || strcmp(choice, "auto") == 0))
+        return 0;
+    if (!json_is_object(value) && !(choice && strcmp(choice, "required") == 0))
+        return api_error_bad(reader->error, field->name,
+                             "'tool_choice' must be none, auto, required or an object.");
+    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                         "'tool_choice' other than none and auto is not supported yet.");
+}
+
+static int read_stream_options(struct field_reader *reader, const struct field *field,
+                               const json_t *value)
+{
+    static const struct field rows[] = {{.name = "include_usage",
+                                         .type = FIELD_BOOL,
+                                         .kinds = ALL,
+                                         .offset = offsetof(struct api_request, include_usage)},
+                                        {.name = "continuous_usage_stats",
+                                         .type = FIELD_BOOL,
+                                         .kinds = ALL,
+                                         .offset = offsetof(struct api_request, continuous_usage)},
+                                        {.name = NULL}};
+
+    if (!json_is_object(value))
+        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
+                             field->name, fields_type_name(value));
+    if (!json_is_true(json_object_get(request_of(reader)->root, "stream")))
+        return api_error_bad(reader->error, field->name,
+                             "'stream_options' needs 'stream' to be true.");
+    return fields_read(rows, value, reader);
+}
+
+static int read_refrain(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    static const struct field rows[] = {{.name = "explain",
+                                         .type = FIELD_BOOL,
+                                         .kinds = ALL,
+                                         .offset = offsetof(struct api_request, explain)},
+                                        {.name = NULL}};
+    if (!json_is_object(value))
+        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
+                             field->name, fields_type_name(value));
+    return fields_read(rows, value, reader);
+}
+
+static int read_best_of(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    if (json_is_integer(value) && json_integer_value(value) == 1)
+        return 0;
+    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                         "'best_of' other than 1 is not supported; 'n' is.");
+}
+
+static int read_priority(struct field_reader *reader, const struct field *field,
+                         const json_t *value)
+{
+    int64_t number = 0;
+
+    if (!json_is_number(value) || fields_integer(value, &number) < 0 || number < INT32_MIN ||
+        number > INT32_MAX)
+        return api_error_bad(reader->error, field->name,
+                             "'priority' must be an integer from %d to %d.", INT32_MIN, INT32_MAX);
+    request_of(reader)->priority = (int32_t)number;
+    return 0;
+}
+
+#define AT(field_) offsetof(struct api_request, field_)
+#define DOUBLE_ROW(name_, kinds_, field_, min_, above_, max_)             \
+    {                                                                     \
+        name_, FIELD_DOUBLE, kinds_, AT(field_), min_, max_, above_, NULL \
+    }
+#define U32_ROW(name_, kinds_, field_, min_, max_)                    \
+    {                                                                 \
+        name_, FIELD_U32, kinds_, AT(field_), min_, max_, false, NULL \
+    }
+#define BOOL_ROW(name_, kinds_, field_)                          \
+    {                                                            \
+        name_, FIELD_BOOL, kinds_, AT(field_), 0, 0, false, NULL \
+    }
+#define TEXT_ROW(name_, kinds_, field_, max_)                       \
+    {                                                               \
+        name_, FIELD_TEXT, kinds_, AT(field_), 0, max_, false, NULL \
+    }
+#define READ_ROW(name_, kinds_, field_, min_, max_, read_)                \
+    {                                                                     \
+        name_, FIELD_CUSTOM, kinds_, AT(field_), min_, max_, false, read_ \
+    }
+#define IGNORED_ROW(name_)                              \
+    {                                                   \
+        name_, FIELD_IGNORED, ALL, 0, 0, 0, false, NULL \
+    }
+#define REFUSED_ROW(name_)                              \
+    {                                                   \
+        name_, FIELD_REFUSED, ALL, 0, 0, 0, false, NULL \
+    }
+
+/* clang-format off */
+static const struct field table[] = {
+    TEXT_ROW("model", ALL, model, 256),
+    READ_ROW("messages", RENDERS, messages, 0, 0, read_messages),
+    READ_ROW("tools", RENDERS, tools, 0, 0, read_tools),
+    READ_ROW("documents", RENDERS, documents, 0, 0, read_list),
+    READ_ROW("chat_template_kwargs", RENDERS, kwargs, 0, 0, read_kwargs),
+    READ_ROW("add_generation_prompt", RENDERS, add_generation_prompt, 0, 0, read_generation_prompt),
+    BOOL_ROW("continue_final_message", RENDERS, continue_final_message),
+    BOOL_ROW("add_special_tokens", CHAT | COMPLETIONS | TOKENIZE, add_special_tokens),
+    BOOL_ROW("return_token_strs", TOKENIZE, return_token_strs),
+    READ_ROW("prompt", COMPLETIONS | TOKENIZE, prompts, 0, 0, read_prompt),
+    READ_ROW("tokens", DETOKENIZE, prompts, 0, 0, read_tokens),
+    BOOL_ROW("echo", COMPLETIONS, echo),
+    DOUBLE_ROW("temperature", ANSWERS, temperature, 0, false, 1e6),
+    DOUBLE_ROW("top_p", ANSWERS, top_p, 0, true, 1),
+    DOUBLE_ROW("min_p", ANSWERS, min_p, 0, false, 1),
+    READ_ROW("top_k", ANSWERS, top_k, -1, 2147483647, read_top_k),
+    READ_ROW("seed", ANSWERS, seed, -9223372036854775808.0, 9223372036854775808.0, read_seed),
+    DOUBLE_ROW("repetition_penalty", ANSWERS, repetition_penalty, 0, true, 2),
+    DOUBLE_ROW("presence_penalty", ANSWERS, presence_penalty, -2, false, 2),
+    DOUBLE_ROW("frequency_penalty", ANSWERS, frequency_penalty, -2, false, 2),
+    U32_ROW("max_tokens", ANSWERS, tokens_max, 1, TOKENS_LIMIT),
+    U32_ROW("max_completion_tokens", CHAT, tokens_max, 1, TOKENS_LIMIT), /* wins over max_tokens */
+    U32_ROW("min_tokens", ANSWERS, tokens_min, 0, TOKENS_LIMIT),
+    READ_ROW("stop", ANSWERS, stop, 0, 0, read_stop),
+    READ_ROW("stop_token_ids", ANSWERS, stop_ids, 0, 0, read_stop_ids),
+    BOOL_ROW("ignore_eos", ANSWERS, ignore_eos),
+    BOOL_ROW("include_stop_str_in_output", ANSWERS, include_stop),
+    BOOL_ROW("skip_special_tokens", ANSWERS, skip_special_tokens),
+    READ_ROW("top_logprobs", CHAT, logprobs, 0, API_TOP_LOGPROBS_MAX, read_top_logprobs),
+    READ_ROW("logprobs", ANSWERS, logprobs, 0, API_TOP_LOGPROBS_MAX, read_logprobs),
+    U32_ROW("n", ANSWERS, n, 1, API_N_MAX),
+    BOOL_ROW("stream", ANSWERS, stream),
+    READ_ROW("stream_options", ANSWERS, include_usage, 0, 0, read_stream_options),
+    READ_ROW("priority", ANSWERS, priority, 0, 0, read_priority),
+    TEXT_ROW("cache_salt", ANSWERS, cache_salt, SALT_BYTES_MAX),
+    TEXT_ROW("session_id", ANSWERS, session, 256),
+    READ_ROW("refrain", ANSWERS, explain, 0, 0, read_refrain),
+    READ_ROW("response_format", ANSWERS, explain, 0, 0, read_response_format),
+    READ_ROW("tool_choice", CHAT, explain, 0, 0, read_tool_choice),
+    READ_ROW("best_of", ANSWERS, explain, 0, 0, read_best_of),
+    IGNORED_ROW("user"),
+    IGNORED_ROW("request_id"),
+    IGNORED_ROW("parallel_tool_calls"),
+    IGNORED_ROW("metadata"),
+    IGNORED_ROW("store"),
+    IGNORED_ROW("service_tier"),
+    IGNORED_ROW("length_penalty"), /* beam search only */
+    IGNORED_ROW("spaces_between_special_tokens"),
+    REFUSED_ROW("logit_bias"),
+    REFUSED_ROW("suffix"),
+    REFUSED_ROW("use_beam_search"),
+    REFUSED_ROW("logits_processors"),
+    REFUSED_ROW("prompt_logprobs"),
+    REFUSED_ROW("truncate_prompt_tokens"),
+    REFUSED_ROW("allowed_token_ids"),
+    REFUSED_ROW("bad_words"),
+    REFUSED_ROW("chat_template"),
+    REFUSED_ROW("functions"),
+    REFUSED_ROW("function_call"),
+    REFUSED_ROW("audio"),
+    REFUSED_ROW("guided_json"),
+    REFUSED_ROW("guided_regex"),
+    REFUSED_ROW("guided_choice"),
+    REFUSED_ROW("guided_grammar"),
+    REFUSED_ROW("structured_outputs"),
+    {NULL, FIELD_IGNORED, 0, 0, 0, 0, false, NULL},
+};
+/* clang-format on */
+
+static void set_defaults(enum api_kind kind, struct api_request *request)
+{
+    memset(request, 0, sizeof(*request));
+    request->kind = kind;
+    request->temperature = request->top_p = request->min_p = NAN;
+    request->repetition_penalty = request->presence_penalty = request->frequency_penalty = NAN;
+    request->top_k = API_TOP_K_UNSET;
+    request->add_generation_prompt = true;
+    request->add_special_tokens = kind != API_CHAT;
+    request->skip_special_tokens = true;
+    request->n = 1;
+    request->cache_salt = "";
+}
+
+/* What no row can see alone. */
+static int check_together(struct api_request *request, struct api_error *error)
+{
+    if (request->kind == API_CHAT && !request->messages)
+        return api_error_bad(error, "messages", "'messages' is missing.");
+    if (request->kind == API_COMPLETIONS && request->prompts_count == 0)
+        return api_error_bad(error, "prompt", "'prompt' is missing.");
+    if (request->kind == API_DETOKENIZE && request->prompts_count == 0)
+        return api_error_bad(error, "tokens", "'tokens' is missing.");
+    if (request->kind == API_TOKENIZE && !request->messages == (request->prompts_count == 0))
+        return api_error_bad(error, "prompt", "One of 'prompt' and 'messages' is needed.");
+    if (request->kind == API_TOKENIZE && request->prompts_count > 0 &&
+        (request->prompts_count > 1 || !request->prompts->text))
+        return api_error_bad(error, "prompt", "'prompt' must be a string.");
+    if (request->continue_final_message && request->generation_prompt_given &&
+        request->add_generation_prompt)
+        return api_error_bad(error, "continue_final_message",
+                             "'continue_final_message' and 'add_generation_prompt' exclude each "
+                             "other.");
+    if (request->continue_final_message)
+        request->add_generation_prompt = false;
+    if (request->echo && request->logprobs > 0)
+        return api_error_set(error, 400, "unsupported_parameter", "logprobs",
+                             "'logprobs' together with 'echo' is not supported yet.");
+    if (request->tokens_max > 0 && request->tokens_min > request->tokens_max)
+        return api_error_bad(error, "min_tokens", "'min_tokens' is %u, more than 'max_tokens' %u.",
+                             request->tokens_min, request->tokens_max);
+    if (request->n > 1 && request->prompts_count * request->n > API_CHOICES_MAX)
+        return api_error_bad(error, "n", "%zu prompts times n = %u; at most %u choices fit.",
+                             request->prompts_count, request->n, API_CHOICES_MAX);
+    return 0;
+}
+
+int request_json_parse(enum api_kind kind, const void *body, size_t bytes, struct arena *arena,
+                       struct api_request *ret, struct api_error *error)
+{
+    struct field_reader reader = {.out = ret, .arena = arena, .error = error, .kind = 1u << kind};
+    struct errmsg err;
+
+    set_defaults(kind, ret);
+    if (json_parse(body, bytes, SIZE_MAX, &ret->root, &err) < 0)
+        return api_error_set(error, 400, "invalid_json", NULL, "The body is no valid %s.",
+                             err.text);
+    if (!json_is_object(ret->root))
+        return api_error_set(error, 400, "invalid_json", NULL,
+                             "The body must be a JSON object, not %s.",
+                             fields_type_name(ret->root));
+    int r = fields_read(table, ret->root, &reader);
+    if (r == 0 && kind == API_TOKENIZE && ret->messages &&
+        !json_is_boolean(json_object_get(ret->root, "add_special_tokens")))
+        ret->add_special_tokens = false;
+    return r == 0 ? check_together(ret, error) : r;
+}
+
+void api_request_done(struct api_request *request)
+{
+    json_decref(request->messages);
+    json_decref(request->root);
+    request->messages = request->root = NULL;
+}

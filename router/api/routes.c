@@ -1,0 +1,30 @@
+/* routes.c - path -> handler: the whole surface on one page. */
+#include "router/api/api.h"
+#include "router/http/status_page.h"
+
+const struct http_route api_routes[] = {
+    {"GET", "/", status_page_handler},
+    {"POST", "/v1/chat/completions", chat_handler},
+    {"POST", "/v1/completions", completions_handler},
+    {"GET", "/v1/models", models_handler},
+    {"GET", "/v1/models/{*}", model_handler},
+    {"POST", "/tokenize", tokenize_handler},
+    {"POST", "/detokenize", detokenize_handler},
+    {"GET", "/health", health_handler},
+    {"GET", "/ready", ready_handler},
+    {"GET", "/version", version_handler},
+    {"GET", "/metrics", metrics_handler},
+    {"POST", "/reset_prefix_cache", reset_prefix_cache_handler},
+    {"GET", "/v1/refrain/status", status_handler},
+    {"POST", "/v1/refrain/drain", drain_handler},
+    {NULL, NULL, NULL},
+};
+
+void api_reply_json(struct http_exchange *exchange, const struct buffer *out)
+{
+    if (buffer_finish(out) < 0)
+        http_exchange_reply_error(exchange, 500, "answer_too_large", NULL,
+                                  "The answer has more than %zu bytes.", out->bytes_max);
+    else
+        http_exchange_reply(exchange, 200, "application/json", out->data, out->bytes);
+}

@@ -1,0 +1,158 @@
+/* choice.c - ids of one step -> text.
+ *
+ * The id that ended an answer (a stop id) is counted but never shown. Before `min_tokens` stop
+ * strings are not looked for, as in vLLM. */
+#include "router/choice.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+
+#define RAW_BYTES_MAX ((size_t)16 << 20) /* text of one step */
+
+static void begin_text(struct choice *choice)
+{
+    const struct api_request *fields = choice->plan->fields;
+
+    detokenizer_init(&choice->detokenizer, choice->plan->tokenizer, !fields->skip_special_tokens,
+                     choice->plan->strip_first_space);
+    choice->stop = NULL;
+    if (fields->stop_count > 0) {
+        int r = stop_matcher_new(fields->stop, fields->stop_bytes, fields->stop_count,
+                                 fields->include_stop, &choice->stop);
+        ASSERT(r == 0); /* request_json checked them */
+    }
+    if (choice->echo)
+        buffer_append(&choice->text, choice->echo, choice->echo_bytes);
+}
+
+void choice_init(struct choice *choice, struct request *request, const struct choice_plan *plan)
+{
+    const struct api_request *fields = plan->fields;
+
+    choice->request = request;
+    choice->plan = plan;
+    choice->why = "";
+    buffer_init(&choice->raw, RAW_BYTES_MAX);
+    buffer_init(&choice->text, plan->text_bytes_max);
+    logprobs_json_init(&choice->logprobs, fields->kind, plan->tokenizer,
+                       fields->logprobs ? fields->logprobs - 1 : 0);
+    begin_text(choice);
+}
+
+void choice_done(struct choice *choice)
+{
+    stop_matcher_free(choice->stop);
+    buffer_done(&choice->raw);
+    buffer_done(&choice->text);
+    logprobs_json_done(&choice->logprobs);
+}
+
+void choice_restart(struct choice *choice)
+{
+    ASSERT(!choice->sent && !choice->done);
+    stop_matcher_free(choice->stop);
+    buffer_clear(&choice->raw);
+    buffer_clear(&choice->text);
+    logprobs_json_clear(&choice->logprobs);
+    choice->tokens = 0;
+    choice->first_seen = false;
+    begin_text(choice);
+}
+
+static void note_first(struct choice *choice, const Refrain__StepItem *item)
+{
+    choice->first_seen = true;
+    choice->cached_tokens = item->cached_tokens;
+    choice->computed_tokens = item->computed_tokens;
+    choice->queue_seconds = item->queue_seconds;
+    choice->prefill_seconds = item->prefill_seconds;
+    choice->group = choice->dispatch.group;
+    choice->why = choice->dispatch.why;
+    (void)snprintf(choice->miss, sizeof(choice->miss), "%.31s", item->miss);
+}
+
+/* `raw` through the stop strings. True: one is complete. */
+static bool sift(struct choice *choice)
+{
+    bool found = false;
+
+    if (choice->stop && choice->tokens >= choice->plan->fields->tokens_min)
+        found = stop_matcher_push(choice->stop, choice->raw.data, choice->raw.bytes, &choice->text,
+                                  &choice->stop_which);
+    else
+        buffer_append(&choice->text, choice->raw.data, choice->raw.bytes);
+    buffer_clear(&choice->raw);
+    if (found) {
+        choice->stop_kind = CHUNK_STOP_TEXT;
+        choice->finish_reason = "stop";
+    }
+    return found;
+}
+
+static bool is_model_end(const struct choice *choice, uint32_t id)
+{
+    const struct model_card *card = tokenizer_card(choice->plan->tokenizer);
+    for (uint32_t i = 0; i < card->eos_count; i++) {
+        if (card->eos_ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+/* The worker says that it is over. */
+static void finish(struct choice *choice, const Refrain__StepItem *item, uint32_t last_id)
+{
+    detokenizer_finish(&choice->detokenizer, &choice->raw);
+    if (sift(choice))
+        return;
+    if (choice->stop)
+        stop_matcher_finish(choice->stop, &choice->text);
+    choice->finish_reason = item->finish == REFRAIN__FINISH__FINISH_LENGTH ? "length" : "stop";
+    if (item->finish == REFRAIN__FINISH__FINISH_STOP && !is_model_end(choice, last_id)) {
+        choice->stop_kind = CHUNK_STOP_ID;
+        choice->stop_id = last_id;
+    }
+}
+
+static uint32_t id_at(const Refrain__StepItem *item, size_t i)
+{
+    uint32_t id;
+    memcpy(&id, item->ids.data + i * sizeof(id), sizeof(id));
+    return id; /* little-endian, as every machine that we run on */
+}
+
+int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over)
+{
+    size_t count = item->ids.len / sizeof(uint32_t);
+    bool stopped = item->finish == REFRAIN__FINISH__FINISH_STOP;
+    bool finished = item->finish != REFRAIN__FINISH__FINISH_NONE;
+
+    ASSERT(!choice->done);
+    if (item->ids.len % sizeof(uint32_t) != 0 || (stopped && count == 0))
+        return -EPROTO;
+    if (item->first)
+        note_first(choice, item);
+    for (size_t i = 0; i < count; i++) {
+        bool shown = !(stopped && i + 1 == count);
+        choice->tokens++;
+        if (choice->plan->fields->logprobs && shown)
+            logprobs_json_add(&choice->logprobs, id_at(item, i),
+                              i < item->n_logprobs ? item->logprobs[i] : NULL);
+        if (!shown)
+            break;
+        if (detokenizer_push(&choice->detokenizer, id_at(item, i), &choice->raw) < 0)
+            return -EPROTO;
+        if (sift(choice)) {
+            choice->done = *ret_over = true;
+            return 0;
+        }
+    }
+    if (buffer_finish(&choice->text) < 0 || buffer_finish(&choice->raw) < 0)
+        return -EPROTO;
+    if (finished)
+        finish(choice, item, count > 0 ? id_at(item, count - 1) : TOKEN_ID_NONE);
+    choice->done = *ret_over = finished;
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* choice.h - one answer of a request: token ids of a worker -> text that may be sent.
+ *
+ *   ids --detokenize--> whole characters --stop matcher--> `text`: certain, not sent yet
+ *
+ * A request has n choices per prompt, each with a dispatch of its own; a choice whose worker was
+ * lost starts anew with choice_restart(). Ownership: embedded in the request. Thread: the loop's.
+ */
+#ifndef REFRAIN_ROUTER_CHOICE_H
+#define REFRAIN_ROUTER_CHOICE_H
+
+#include "router/api/chunk_json.h"
+#include "router/api/logprobs_json.h"
+#include "router/text/detokenize.h"
+#include "router/text/stop.h"
+#include "router/worker_links.h"
+
+#define CHOICE_ID_MAX 65 /* the wire's 64 bytes and a NUL */
+#define CHOICE_MISS_MAX 32
+
+struct request;
+
+/* What all choices of a request share. Must outlive them. */
+struct choice_plan {
+    const struct tokenizer *tokenizer;
+    const struct api_request *fields;
+    bool strip_first_space;
+    size_t text_bytes_max;
+};
+
+struct choice {
+    struct request *request;
+    const struct choice_plan *plan;
+    uint32_t index, prompt; /* its place in the answer; of which prompt */
+    uint32_t attempts;      /* dispatches so far */
+    char id[CHOICE_ID_MAX]; /* of the current dispatch */
+    struct dispatch dispatch;
+    Refrain__Sampling sampling;
+    const char *echo; /* written before everything, NULL: nothing */
+    size_t echo_bytes;
+
+    struct detokenizer detokenizer;
+    struct stop_matcher *stop; /* NULL: no stop strings */
+    struct buffer raw, text;
+    struct logprobs_json logprobs;
+    uint32_t tokens; /* generated so far */
+
+    bool sent;      /* something of it went to the client */
+    bool role_sent; /* the first delta */
+    bool done;
+    const char *finish_reason; /* with done: "stop", "length" */
+    enum chunk_stop stop_kind;
+    size_t stop_which;
+    uint32_t stop_id;
+
+    /* With the first token. */
+    bool first_seen;
+    uint32_t cached_tokens, computed_tokens, group;
+    double queue_seconds, prefill_seconds;
+    const char *why;
+    char miss[CHOICE_MISS_MAX];
+};
+
+void choice_init(struct choice *choice, struct request *request, const struct choice_plan *plan);
+void choice_done(struct choice *choice);
+/* Forget what came: the same request goes to another worker. Nothing of it was sent. */
+void choice_restart(struct choice *choice);
+/* Tokens of one step. True: the answer is over (a stop string, or the worker's finish). -EPROTO:
+ * the worker sent what makes no sense; the choice is as before or half-way, and must end. */
+int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over);
+
+#endif

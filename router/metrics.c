@@ -1,0 +1,60 @@
+/* metrics.c - names, help texts and buckets. No label ever holds a client's text. */
+#include "router/metrics.h"
+
+#include <math.h>
+
+static const char *const codes[] = {"2xx", "4xx", "429", "499", "5xx", NULL};
+
+static const double seconds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,    0.5,
+                                 1,     2.5,    5,     10,   20,    40,   80,  INFINITY};
+static const double prompt_seconds[] = {0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025,
+                                        0.005,   0.01,   0.05,    0.25,   1,     INFINITY};
+
+#define ROW(name, type, help)              \
+    {                                      \
+        name, type, help, NULL, NULL, NULL \
+    }
+#define HISTOGRAM(name, help, buckets)                    \
+    {                                                     \
+        name, METRIC_HISTOGRAM, help, NULL, NULL, buckets \
+    }
+
+const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
+    [RM_REQUESTS] = {"refrain_router_requests_total", METRIC_COUNTER,
+                     "Finished chat and completion requests, by status (499: client gone).", "code",
+                     codes, NULL},
+    [RM_STREAMS] = ROW("refrain_router_streams_total", METRIC_COUNTER, "Streams that began."),
+    [RM_RETRIES] = ROW("refrain_router_retries_total", METRIC_COUNTER,
+                       "Dispatches repeated because the worker was lost."),
+    [RM_COMPLETION_TOKENS] = ROW("refrain_router_completion_tokens_total", METRIC_COUNTER,
+                                 "Generated tokens that arrived."),
+    [RM_REQUESTS_OPEN] =
+        ROW("refrain_router_requests_open_count", METRIC_GAUGE, "Requests being answered."),
+    [RM_HTTP_CLIENTS] =
+        ROW("refrain_router_http_clients_count", METRIC_GAUGE, "Open client connections."),
+    [RM_HTTP_CLIENTS_TOTAL] = ROW("refrain_router_http_clients_total", METRIC_COUNTER,
+                                  "Client connections ever accepted."),
+    [RM_HTTP_REQUESTS] =
+        ROW("refrain_router_http_requests_total", METRIC_COUNTER, "HTTP requests of any path."),
+    [RM_HTTP_REJECTED] = ROW("refrain_router_http_rejected_total", METRIC_COUNTER,
+                             "HTTP requests refused by the parser: malformed, slow, too large."),
+    [RM_UPTIME] = ROW("refrain_router_uptime_seconds", METRIC_GAUGE, "Since the start."),
+    [RM_PROMPT_SECONDS] =
+        HISTOGRAM("refrain_router_prompt_seconds", "Body to token ids: JSON, template, tokenizer.",
+                  prompt_seconds),
+    [RM_TTFT_SECONDS] = HISTOGRAM("refrain_router_ttft_seconds",
+                                  "Request whole to first token, as the router saw it.", seconds),
+    [RM_REQUEST_SECONDS] =
+        HISTOGRAM("refrain_router_request_seconds", "Request whole to end of answer.", seconds),
+};
+
+size_t router_metric_code(int status)
+{
+    if (status < 400)
+        return 0;
+    if (status == 429)
+        return 2;
+    if (status == 499)
+        return 3;
+    return status < 500 ? 1 : 4;
+}

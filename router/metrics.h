@@ -1,0 +1,29 @@
+/* metrics.h - the table of the router's own metrics. Links and workers have their own tables. */
+#ifndef REFRAIN_ROUTER_METRICS_H
+#define REFRAIN_ROUTER_METRICS_H
+
+#include "proto/base/metrics.h"
+
+enum router_metric {
+    RM_REQUESTS = 0, /* by code: router_metric_code() */
+    RM_STREAMS,
+    RM_RETRIES,
+    RM_COMPLETION_TOKENS,
+    RM_REQUESTS_OPEN, /* gauges, set when they are written */
+    RM_HTTP_CLIENTS,
+    RM_HTTP_CLIENTS_TOTAL,
+    RM_HTTP_REQUESTS,
+    RM_HTTP_REJECTED,
+    RM_UPTIME,
+    RM_PROMPT_SECONDS, /* histograms */
+    RM_TTFT_SECONDS,
+    RM_REQUEST_SECONDS,
+    ROUTER_METRICS
+};
+
+extern const struct metric_spec router_metric_specs[ROUTER_METRICS];
+
+/* Label of an HTTP status: its class, but 429 and 499 have one of their own. */
+size_t router_metric_code(int status);
+
+#endif

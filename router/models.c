@@ -1,0 +1,189 @@
+/* models.c - card -> tokenizer and template; which models are there now. */
+#define LOG_MODULE "models"
+#include "router/models.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/clock.h"
+#include "proto/base/log.h"
+#include "proto/base/mem.h"
+
+struct models {
+    struct list list; /* struct served_model */
+    uint32_t count;
+    char *template_text; /* NULL: each model's own */
+    size_t template_bytes;
+};
+
+static int read_template(const char *path, struct models *models, struct errmsg *err)
+{
+    struct chat_template *compiled = NULL;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return errmsg_errno(err, "--chat-template: open '%s'", path);
+    models->template_text = mem_alloc(CHAT_TEMPLATE_SOURCE_MAX + 1);
+    models->template_bytes = fread(models->template_text, 1, CHAT_TEMPLATE_SOURCE_MAX + 1, file);
+    bool failed = ferror(file) != 0;
+    (void)fclose(file);
+    if (failed)
+        return errmsg_set(err, -EIO, "--chat-template: cannot read '%s'", path);
+    if (models->template_bytes > CHAT_TEMPLATE_SOURCE_MAX)
+        return errmsg_set(err, -E2BIG, "--chat-template: '%s' has more than %u bytes", path,
+                          CHAT_TEMPLATE_SOURCE_MAX);
+    int r = chat_template_new(models->template_text, models->template_bytes, &compiled, err);
+    if (r < 0)
+        return errmsg_prefix(err, r, "--chat-template: '%s'", path);
+    chat_template_free(compiled);
+    return 0;
+}
+
+int models_new(const char *template_path, struct models **ret_models, struct errmsg *err)
+{
+    struct models *models = mem_zalloc(sizeof(*models));
+    list_init(&models->list);
+    int r = template_path ? read_template(template_path, models, err) : 0;
+    if (r < 0) {
+        models_free(models);
+        return r;
+    }
+    *ret_models = models;
+    return 0;
+}
+
+void models_free(struct models *models)
+{
+    struct list *item;
+    if (!models)
+        return;
+    while ((item = list_pop_front(&models->list)))
+        served_model_unref(LIST_ENTRY(item, struct served_model, link));
+    mem_free(models->template_text);
+    mem_free(models);
+}
+
+struct served_model *served_model_ref(struct served_model *model)
+{
+    ASSERT(model->refs > 0);
+    model->refs++;
+    return model;
+}
+
+void served_model_unref(struct served_model *model)
+{
+    ASSERT(model->refs > 0);
+    if (--model->refs > 0)
+        return;
+    chat_template_free(model->chat_template);
+    tokenizer_free(model->maker.tokenizer);
+    model_card_unref(model->card);
+    mem_free(model);
+}
+
+static void models_remove(struct models *models, struct served_model *model)
+{
+    list_remove(&model->link);
+    models->count--;
+    served_model_unref(model);
+}
+
+static void make_template(const struct models *models, struct served_model *model)
+{
+    const char *text = models->template_text;
+    size_t bytes = models->template_bytes;
+    struct errmsg err;
+
+    if (!text && model->card->chat_template) {
+        text = model->card->chat_template;
+        bytes = strlen(text);
+    }
+    if (!text)
+        return;
+    if (chat_template_new(text, bytes, &model->chat_template, &err) < 0) {
+        (void)snprintf(model->no_chat, sizeof(model->no_chat), "%s", err.text);
+        log_error("template_refused", "model=\"%s\" error=\"%s\"", model->card->name, err.text);
+    }
+    model->maker.chat_template = model->chat_template;
+}
+
+static struct served_model *make_model(const struct models *models, struct model_card *card)
+{
+    struct served_model *model = mem_zalloc(sizeof(*model));
+    struct errmsg err;
+    uint64_t began = clock_ns();
+
+    model->refs = 1;
+    model->card = model_card_ref(card);
+    model->created_s = clock_unix_s();
+    if (tokenizer_new(card, &model->maker.tokenizer, &err) < 0) {
+        model->maker.tokenizer = NULL;
+        (void)snprintf(model->broken, sizeof(model->broken), "%s", err.text);
+        log_error("tokenizer_refused", "model=\"%s\" error=\"%s\"", card->name, err.text);
+    }
+    make_template(models, model);
+    log_info("model", "model=\"%s\" fingerprint=%s vocab=%u context=%u made_ms=%.1f", card->name,
+             card->fingerprint, card->vocab_size, card->context_tokens,
+             (double)(clock_ns() - began) / 1e6);
+    return model;
+}
+
+void models_add(struct models *models, struct model_card *card)
+{
+    struct served_model *model = models_find(models, card->name);
+
+    if (model && strcmp(model->card->fingerprint, card->fingerprint) == 0) {
+        model->live = true;
+        return;
+    }
+    if (model)
+        models_remove(models, model);
+    for (struct list *item = models->list.next; models->count >= MODELS_MAX;) {
+        struct served_model *old = LIST_ENTRY(item, struct served_model, link);
+        ASSERT(item != &models->list); /* at most as many live models as links */
+        item = item->next;
+        if (!old->live)
+            models_remove(models, old);
+    }
+    model = make_model(models, card);
+    model->live = true;
+    list_push_back(&models->list, &model->link);
+    models->count++;
+}
+
+void models_gone(struct models *models, const char *name)
+{
+    struct served_model *model = models_find(models, name);
+    ASSERT(model && model->live);
+    model->live = false;
+    log_warn("model_gone", "model=\"%s\" why=\"its last worker is gone\"", name);
+}
+
+struct served_model *models_find(const struct models *models, const char *name)
+{
+    if (!name && models_live(models) != 1)
+        return NULL;
+    LIST_FOR(item, &models->list)
+    {
+        struct served_model *model = LIST_ENTRY(item, struct served_model, link);
+        if (name ? strcmp(model->card->name, name) == 0 : model->live)
+            return model;
+    }
+    return NULL;
+}
+
+struct list *models_list(struct models *models)
+{
+    return &models->list;
+}
+
+size_t models_live(const struct models *models)
+{
+    size_t count = 0;
+    LIST_FOR(item, &models->list)
+    {
+        count += LIST_ENTRY(item, struct served_model, link)->live;
+    }
+    return count;
+}

@@ -1,0 +1,43 @@
+/* models.h - the models that the workers brought: tokenizer and template, made once per card.
+ *
+ * A model whose last worker is gone stays known (its worker usually comes back, and clients are
+ * told 503 instead of 404) until its place is needed. Counted: a request holds its model while it
+ * is answered. Thread: the loop's. */
+#ifndef REFRAIN_ROUTER_MODELS_H
+#define REFRAIN_ROUTER_MODELS_H
+
+#include "proto/base/list.h"
+#include "router/api/prompt.h"
+
+#define MODELS_MAX 64u
+
+struct served_model {
+    struct list link;
+    uint32_t refs;
+    bool live; /* has a worker */
+    struct model_card *card;
+    struct prompt_maker maker; /* tokenizer NULL: see broken */
+    struct chat_template *chat_template;
+    uint64_t created_s;       /* unix */
+    char broken[ERRMSG_MAX];  /* why nothing of it can be served, or "" */
+    char no_chat[ERRMSG_MAX]; /* why its template cannot be used, or "" */
+};
+
+struct models;
+
+/* template_path: a file that replaces every model's own template, or NULL. -EINVAL, -ENOENT. */
+int models_new(const char *template_path, struct models **ret_models, struct errmsg *err);
+void models_free(struct models *models);
+
+/* A worker brought this card. Never fails: a model that cannot be used says so when asked for. */
+void models_add(struct models *models, struct model_card *card);
+void models_gone(struct models *models, const char *name);
+
+/* NULL name: the only live model, if there is exactly one. NULL: none. */
+struct served_model *models_find(const struct models *models, const char *name);
+struct list *models_list(struct models *models);
+size_t models_live(const struct models *models);
+struct served_model *served_model_ref(struct served_model *model);
+void served_model_unref(struct served_model *model);
+
+#endif

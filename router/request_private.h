@@ -1,0 +1,66 @@
+/* request_private.h - what request.c (states, dispatch) and answer.c (bytes to the client) share.
+ */
+#ifndef REFRAIN_ROUTER_REQUEST_PRIVATE_H
+#define REFRAIN_ROUTER_REQUEST_PRIVATE_H
+
+#include "proto/base/arena.h"
+#include "proto/base/buffer.h"
+#include "router/choice.h"
+#include "router/request.h"
+
+#define REQUEST_CLIENT_ID_MAX 128u
+
+enum request_state {
+    REQUEST_PARSED = 0,
+    REQUEST_DISPATCHED,
+    REQUEST_STREAMING,
+    REQUEST_DONE,
+    REQUEST_STATES
+};
+
+struct request_prompt {
+    struct token_ids ids;
+    const char *echo;
+    size_t echo_bytes;
+};
+
+struct requests {
+    struct requests_parts parts;
+    struct list open; /* struct request, oldest first */
+    uint32_t open_count;
+    uint64_t next_id;
+    char prefix[7];        /* random, so that ids of two routers differ at a worker */
+    struct buffer scratch; /* JSON of the chunk being written */
+    struct buffer logprobs;
+};
+
+struct request {
+    struct list link;
+    struct requests *requests;
+    struct http_exchange *exchange; /* NULL: answered, or the client is gone */
+    enum request_state state;
+    struct arena arena;
+    struct api_request fields;
+    struct served_model *model;
+    char id[32];        /* ours: logs, dispatches */
+    const char *api_id; /* "chatcmpl-..." */
+    uint64_t created_s, began_ns, first_ns, deadline_ms;
+
+    struct choice_plan plan;
+    struct request_prompt *prompts;
+    uint32_t prompts_count;
+    struct choice *choices;
+    uint32_t choices_count, choices_open;
+};
+
+/* The choice has more text, or is done: write what a stream can send. */
+void answer_stream(struct request *request, struct choice *choice);
+/* All choices are done: the whole answer. */
+void answer_whole(struct request *request);
+/* A response, or an SSE event when the stream has begun. */
+void answer_error(struct request *request, const struct api_error *error);
+/* Sums over all prompts and choices. */
+void answer_usage(const struct request *request, struct chunk_usage *ret_usage);
+void request_set_state(struct request *request, enum request_state next, const char *why);
+
+#endif

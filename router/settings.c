@@ -1,0 +1,157 @@
+/* settings.c - the table, the flags of other servers that get a sentence, and the checks that one
+ * row of a table cannot make. */
+#include "router/settings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/mem.h"
+#include "proto/base/process.h"
+#include "router/route/policy.h"
+
+#define SOCKET_PATH_MAX 108u /* sun_path */
+
+static const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
+
+#define SETTING_STRUCT struct router_settings
+static const struct setting table[] = {
+    SETTING_TEXT("host", host, "127.0.0.1", "Address to listen on."),
+    SETTING_U32("port", port, "8000", 0, 65535, "Port to listen on; 0: any free one."),
+    SETTING_TEXT("run-dir", run_dir, NULL,
+                 "Folder of the sockets; default: $XDG_RUNTIME_DIR/refrain, /run or /tmp."),
+    SETTING_TEXT("registration-endpoint", registration_endpoint, NULL,
+                 "Where workers announce themselves; default: ipc://RUN-DIR/router.sock."),
+    SETTING_BOOL("insecure-tcp", insecure_tcp, "false",
+                 "Allow a tcp:// endpoint, which is neither encrypted nor authenticated."),
+    SETTING_ENUM("policy", policy, "prefix", policy_names,
+                 "How a worker is chosen: prefix, round_robin, least_loaded or session."),
+    SETTING_TEXT("api-key", api_keys, NULL,
+                 "Bearer keys that clients must show, separated by commas; default: none."),
+    SETTING_TEXT("chat-template", chat_template, NULL,
+                 "Jinja file that replaces the models' own chat template."),
+    SETTING_BYTES("max-body-bytes", body_bytes_max, "8MiB", "Largest request body."),
+    SETTING_DOUBLE("request-timeout", request_timeout_s, "600", 0.1, 86400,
+                   "Seconds until a request that is not finished is ended (504)."),
+    SETTING_DOUBLE("ttft-limit", ttft_limit_s, "0", 0, 86400,
+                   "Predicted seconds to the first token past which the answer is 429; 0: off."),
+    SETTING_U32("max-inflight", inflight_max, "4096", 1, 1u << 20,
+                "Requests at workers at one time; more are refused with 429."),
+    SETTING_U32("clients-max", clients_max, "1024", 1, 1u << 20,
+                "Open client connections; past it accepting pauses."),
+    SETTING_DOUBLE("header-timeout", header_timeout_s, "10", 0.1, 3600,
+                   "Seconds from a request's first byte to the end of its headers."),
+    SETTING_DOUBLE("body-timeout", body_timeout_s, "30", 0.1, 3600, "Seconds for a body."),
+    SETTING_DOUBLE("idle-timeout", idle_timeout_s, "75", 0.1, 86400,
+                   "Seconds an idle connection is kept."),
+    SETTING_DOUBLE("write-timeout", write_timeout_s, "60", 0.1, 3600,
+                   "Seconds without progress until a reader is dropped."),
+    SETTING_DOUBLE("drain-timeout", drain_timeout_s, "30", 0, 3600,
+                   "Seconds that a stop waits for running answers."),
+    SETTING_U32("ready-fd", ready_fd, "0", 0, 1u << 20,
+                "For programs that start this one: write the port here once it listens."),
+    SETTING_ENUM("log-level", log_level, "info", log_level_names, "Least level that is logged."),
+    SETTING_END};
+
+static const char *const foreign[] = {
+    "model",
+    "a router needs no model; start refrain-worker --model, or refrain up --model for both",
+    "served-model-name",
+    "the name comes from the workers; use refrain-worker --served-model-name",
+    "max-model-len",
+    "the context comes from the workers; use refrain-worker --max-model-len",
+    "controller-address",
+    "FastChat's; there is no controller, use --registration-endpoint",
+    "controller",
+    "FastChat's; there is no controller, use --registration-endpoint",
+    "api-keys",
+    "FastChat's; use --api-key with commas",
+    "worker-urls",
+    "workers announce themselves at --registration-endpoint",
+    "allowed-origins",
+    "CORS is off; put a proxy in front",
+    "ssl-keyfile",
+    "TLS ends in a proxy in front",
+    "ssl-certfile",
+    "TLS ends in a proxy in front",
+    "disable-log-requests",
+    "prompts are never logged; --log-level warn also drops the line per request",
+    "uvicorn-log-level",
+    "use --log-level",
+    NULL,
+};
+
+const struct settings_spec router_settings_spec = {
+    .program = "refrain-router",
+    .summary = "OpenAI-compatible HTTP in front of refrain-worker groups.",
+    .section = "router",
+    .table = table,
+    .foreign = foreign,
+};
+
+static int check_endpoint(const struct router_settings *settings, struct errmsg *err)
+{
+    const char *endpoint = settings->registration_endpoint;
+
+    if (strncmp(endpoint, "ipc://", 6) == 0 && endpoint[6]) {
+        if (strlen(endpoint + 6) >= SOCKET_PATH_MAX)
+            return errmsg_set(err, -ENAMETOOLONG,
+                              "--registration-endpoint: a socket path has at most %u bytes, this "
+                              "one has %zu",
+                              SOCKET_PATH_MAX - 1, strlen(endpoint + 6));
+        return 0;
+    }
+    if (strncmp(endpoint, "tcp://", 6) == 0 && endpoint[6]) {
+        if (!settings->insecure_tcp)
+            return errmsg_set(err, -EINVAL,
+                              "--registration-endpoint: tcp is neither encrypted nor "
+                              "authenticated yet; add --insecure-tcp if the network is trusted");
+        return 0;
+    }
+    return errmsg_set(err, -EINVAL, "--registration-endpoint: '%s' is no ipc:// or tcp:// endpoint",
+                      endpoint);
+}
+
+static int check_values(const struct router_settings *settings, struct errmsg *err)
+{
+    if (settings->api_keys && strspn(settings->api_keys, ", ") == strlen(settings->api_keys))
+        return errmsg_set(err, -EINVAL, "--api-key holds no key");
+    if (settings->ready_fd > 0 && settings->ready_fd <= 2)
+        return errmsg_set(err, -EINVAL, "--ready-fd: 0 to 2 are the standard streams");
+    if (settings->body_bytes_max > (1u << 30))
+        return errmsg_set(err, -EINVAL, "--max-body-bytes: at most 1 GiB");
+    return check_endpoint(settings, err);
+}
+
+int router_settings_parse(struct router_settings *ret_settings, int argc, char **argv,
+                          struct errmsg *err)
+{
+    char run_dir[256];
+    int r = settings_parse(&router_settings_spec, ret_settings, argc, argv, err);
+    if (r != SETTINGS_RUN)
+        return r;
+    if (!ret_settings->run_dir) {
+        r = process_default_run_dir(run_dir, sizeof(run_dir));
+        if (r < 0)
+            (void)errmsg_set(err, r, "no default for --run-dir; name one");
+        else
+            ret_settings->run_dir = mem_strdup(run_dir);
+    }
+    if (r == 0 && !ret_settings->registration_endpoint)
+        ret_settings->registration_endpoint =
+            mem_printf("ipc://%s/router.sock", ret_settings->run_dir);
+    if (r == 0)
+        r = check_values(ret_settings, err);
+    if (r < 0)
+        router_settings_done(ret_settings);
+    return r;
+}
+
+void router_settings_done(struct router_settings *settings)
+{
+    settings_done(&router_settings_spec, settings);
+}
+
+const char *router_policy_name(const struct router_settings *settings)
+{
+    return policy_names[settings->policy];
+}
