@@ -35,11 +35,15 @@ static void insert(struct sample_result *result, const float *logits, uint32_t i
 }
 
 void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t top,
-                   struct select_bins *bins, struct sample_result *result)
+                   double *weights, struct select_bins *bins, struct sample_result *result)
 {
-    double log_sum = log(weight_sum(logits, vocab_size, max));
+    double sum = 0;
 
     ASSERT(top <= SAMPLE_LOGPROBS_MAX && result->id < vocab_size);
+    weight_fill(logits, vocab_size, max, 1, weights);
+    for (uint32_t i = 0; i < vocab_size; i++)
+        sum += weights[i];
+    double log_sum = log(sum);
     result->logprob = logprob(logits[result->id], max, log_sum);
     result->rank = rank_of(logits, vocab_size, result->id);
     result->top_count = 0;

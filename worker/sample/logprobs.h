@@ -10,8 +10,9 @@
 
 #define LOGPROB_MIN (-9999.0f)
 
-/* For result->id: logprob, rank, and the `top` best (at most SAMPLE_LOGPROBS_MAX). */
+/* For result->id: logprob, rank, and the `top` best (at most SAMPLE_LOGPROBS_MAX).
+ * weights [vocab_size] and bins are scratch. */
 void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t top,
-                   struct select_bins *bins, struct sample_result *result);
+                   double *weights, struct select_bins *bins, struct sample_result *result);
 
 #endif

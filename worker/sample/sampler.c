@@ -167,7 +167,7 @@ int sampler_sample(struct sampler *sampler, float *logits, const struct sample_r
         result.id = sample(sampler, logits, row, logits[best]);
     if (logprobs > 0)
         logprobs_fill(sampler->untouched, sampler->vocab_size, untouched_max, logprobs - 1,
-                      &sampler->bins, &result);
+                      sampler->weights, &sampler->bins, &result);
     *ret_result = result;
     return 0;
 }

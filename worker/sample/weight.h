@@ -12,7 +12,5 @@
 double weight_exp(double x);
 /* ret_weights[i] = exp((values[i] - max) * scale), max being the largest value and finite. */
 void weight_fill(const float *values, uint32_t count, float max, double scale, double *ret_weights);
-/* Sum of exp(values[i] - max) in id order. */
-double weight_sum(const float *values, uint32_t count, float max);
 
 #endif

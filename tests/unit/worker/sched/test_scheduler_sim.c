@@ -11,7 +11,11 @@
 
 #include "tests/unit/worker/sched/fake_engine.h"
 
-#define SCHEDULES 1500
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SCHEDULES 800
+#else
+#define SCHEDULES 3000
+#endif
 #define REQUESTS_MAX 48
 #define IDS_MAX 400
 #define BYPASS_MAX 8
@@ -238,7 +242,7 @@ struct totals {
 
 static void run_schedule(uint64_t seed, struct totals *totals)
 {
-    static struct sim sim; /* 200 KB: too much for a stack under ASan */
+    static struct sim sim; /* 160 KB: not for a stack */
     struct scheduler_counts counts;
     uint32_t next = 0, steps = 0;
 
