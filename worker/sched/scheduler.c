@@ -277,8 +277,9 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     expire(s, &s->waiting, now_ns);
     plan_decodes(s);
     plan_prefills(s);
-    if (!s->preempted)
+    if (!s->preempted || s->rows == 0) /* it may have been the only one */
         admission_run(s, now_ns);
+    ASSERT(s->rows > 0 || s->running_count + s->waiting_count == 0); /* never stuck */
     *ret_plan = (struct step_plan){
         .entries = s->entries,
         .entries_count = s->entries_count,
@@ -304,8 +305,10 @@ static bool commit_entry(struct scheduler *s, const struct plan_entry *entry,
 
     ASSERT(seq->in_step && seq->computed == entry->first_position);
     seq->in_step = false;
-    seq->computed += entry->rows;
-    sequence_seal(seq, s->pool, s->scratch);
+    if (seq->finish != SEQ_FINISH_ERROR) { /* what a failed step wrote is nobody's prefix */
+        seq->computed += entry->rows;
+        sequence_seal(seq, s->pool, s->scratch);
+    }
     if (seq->finish != SEQ_FINISH_NONE) {
         finish(s, seq, seq->finish, finish_word(seq->finish)); /* cancelled in the step */
         return false;

@@ -74,11 +74,12 @@ int scheduler_add(struct scheduler *scheduler, const struct sequence_params *par
                   struct sequence **ret_sequence, struct errmsg *err);
 struct sequence *scheduler_find(struct scheduler *scheduler, const char *request_id); /* or NULL */
 /* From any state: the next commit reports it as finished with `finish`. Its blocks go back at once
- * unless it is in the step being computed (then at commit). */
+ * unless it is in the step being computed (then at commit, and its result is not looked at). With
+ * SEQ_FINISH_ERROR nothing of that step is published: it may be what is broken. */
 void scheduler_cancel(struct scheduler *scheduler, struct sequence *sequence,
                       enum sequence_finish finish);
-/* The next step. *ret_plan stays valid until commit. rows 0: nothing to compute (commit still has
- * to be called: it reports cancelled and expired requests). */
+/* The next step. *ret_plan stays valid until commit. rows 0: nothing runs or waits (commit still
+ * has to be called: it reports cancelled and expired requests). */
 void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct step_plan *ret_plan);
 /* results[i] belongs to the i-th entry with want_token. Fills items (capacity sequences_max +
  * waiting_max), returns their count. */

@@ -300,6 +300,28 @@ static void test_cancel_within_the_step_keeps_its_blocks_until_commit(void **sta
     fake_engine_done(&engine);
 }
 
+static void test_failed_step_is_nobodys_prefix(void **state)
+{
+    struct fake_engine engine;
+    struct block_counts counts;
+    (void)state;
+    fake_engine_init(&engine, 12, true, &usual);
+    struct sequence_params params = fake_params("a", prompt, 100, 9);
+    struct sequence *seq = fake_add(&engine, &params);
+    (void)fake_step(&engine); /* 64 tokens are good */
+    fake_plan(&engine);
+    fake_forward(&engine);
+    engine.results[0].id = UINT32_MAX; /* the sampler refused the logits */
+    scheduler_cancel(engine.scheduler, seq, SEQ_FINISH_ERROR);
+    assert_int_equal(fake_commit(&engine), 1);
+    assert_int_equal(engine.items[0].finish, SEQ_FINISH_ERROR);
+    assert_false(engine.items[0].has_token);
+    block_pool_counts(engine.pool, &counts);
+    assert_int_equal(counts.cached, 4);
+    assert_int_equal(counts.empty, 8);
+    fake_engine_done(&engine);
+}
+
 static void test_deadline_ends_waiting_and_running_when_it_is_reached(void **state)
 {
     struct scheduler_settings settings = usual;
@@ -461,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_cancel_while_waiting_is_reported_by_the_next_commit),
         cmocka_unit_test(test_cancel_between_steps_gives_blocks_back_at_once),
         cmocka_unit_test(test_cancel_within_the_step_keeps_its_blocks_until_commit),
+        cmocka_unit_test(test_failed_step_is_nobodys_prefix),
         cmocka_unit_test(test_deadline_ends_waiting_and_running_when_it_is_reached),
         cmocka_unit_test(test_each_walks_waiting_then_running_until_told_to_stop),
         cmocka_unit_test(test_private_copy_is_published_when_the_first_one_is_gone),
