@@ -1,13 +1,15 @@
 /* run_dir.c - make, clean and remove runtime folders.
  *
  * A run that was killed with SIGKILL leaves sockets in DEFAULT/up-PID; the next run removes folders
- * whose PID is no more. Only sockets are ever unlinked: a mistaken --run-dir loses nothing. */
+ * whose PID is no more. Only sockets and the router's empty lock file are ever unlinked: a mistaken
+ * --run-dir loses nothing. */
 #include "deploy/cli/run_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,12 @@
 
 #include "proto/base/mem.h"
 #include "proto/base/process.h"
+
+static bool is_ours(const char *name, const struct stat *info)
+{
+    return S_ISSOCK(info->st_mode) ||
+           (S_ISREG(info->st_mode) && info->st_size == 0 && strcmp(name, "router.lock") == 0);
+}
 
 void run_dir_remove(const char *path)
 {
@@ -27,7 +35,7 @@ void run_dir_remove(const char *path)
         return;
     while ((entry = readdir(dir))) {
         if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISSOCK(info.st_mode))
+            is_ours(entry->d_name, &info))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
     }
     (void)closedir(dir);

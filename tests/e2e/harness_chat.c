@@ -19,7 +19,6 @@ struct reading {
     struct chat *chat;
     struct buffer text;
     uint64_t began_ns;
-    bool ids_seen;
 };
 
 void chat_init(struct chat *chat, const char *url, const char *path, json_t *body)
@@ -54,14 +53,28 @@ static void read_error(struct chat *chat, const json_t *error)
     copy_text(chat->error_message, sizeof(chat->error_message), error, "message");
 }
 
+/* Each list of `more` is appended to the list of that name. */
+static void join_lists(json_t *all, const json_t *more)
+{
+    const char *key;
+    json_t *list;
+
+    json_object_foreach((json_t *)(uintptr_t)more, key, list)
+    {
+        if (!json_is_array(list))
+            continue;
+        if (!json_object_get(all, key))
+            json_object_set_new(all, key, json_array());
+        json_array_extend(json_object_get(all, key), list);
+    }
+}
+
 static void read_choice(struct reading *reading, const json_t *choice)
 {
     struct chat *chat = reading->chat;
     const json_t *inner = json_object_get(choice, "delta");
-    const json_t *ids = json_object_get(choice, "token_ids");
+    const json_t *logprobs = json_object_get(choice, "logprobs");
     const json_t *text;
-    size_t i;
-    json_t *id;
 
     if (json_integer_value(json_object_get(choice, "index")) != 0)
         return;
@@ -74,11 +87,11 @@ static void read_choice(struct reading *reading, const json_t *choice)
     }
     if (json_is_string(json_object_get(choice, "finish_reason")))
         copy_text(chat->finish, sizeof(chat->finish), choice, "finish_reason");
-    if (!json_is_array(ids))
+    if (!json_is_object(logprobs))
         return;
-    if (!chat->ids)
-        chat->ids = json_array();
-    json_array_foreach(ids, i, id) json_array_append(chat->ids, id);
+    if (!chat->logprobs)
+        chat->logprobs = json_object();
+    join_lists(chat->logprobs, logprobs);
 }
 
 static void read_object(struct reading *reading, const json_t *object)
@@ -155,7 +168,7 @@ void chat_send(struct chat *chat)
 void chat_done(struct chat *chat)
 {
     json_decref(chat->body);
-    json_decref(chat->ids);
+    json_decref(chat->logprobs);
     mem_free(chat->text);
     *chat = (struct chat){0};
 }

@@ -25,7 +25,7 @@ struct chat {
     int status;        /* 0: no answer */
     char failure[256]; /* of the connection: "" */
     char *text;        /* joined; never NULL */
-    json_t *ids;       /* of choice 0, when the request asked for return_token_ids; else NULL */
+    json_t *logprobs;  /* of choice 0: what the answer has, or the chunks of a stream joined */
     char id[80], finish[32], group[16];
     char error_type[64], error_param[96], error_code[64], error_message[512];
     bool error_event;      /* an error inside a stream */

@@ -1,0 +1,79 @@
+/* test_killed_up.c - `refrain up` itself may die by SIGKILL, in the middle of work too: its
+ * children end, and the next start removes the folder that was left. */
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/mem.h"
+#include "tests/e2e/harness.h"
+
+#define MODEL "llama-gguf-f32"
+#define GONE_DEADLINE_MS 10000u
+
+static struct cluster first, second;
+static char runtime_dir[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(runtime_dir, sizeof(runtime_dir), "/tmp/refrain-e2e-xdg-XXXXXX");
+    return mkdtemp(runtime_dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    cluster_abort(&first);
+    cluster_abort(&second);
+    folder_remove(runtime_dir);
+    return 0;
+}
+
+static const char *const flags[] = {"--tp", "2", "--kv-cache-memory", "16MiB", NULL};
+
+static void test_killed_up_takes_its_children_and_the_next_start_cleans(void **state)
+{
+    struct chat chats[8];
+    uint64_t began;
+    (void)state;
+
+    cluster_start_in(&first, e2e_tiny(MODEL), flags, runtime_dir);
+    assert_true(file_exists(first.run_dir));
+    for (size_t i = 0; i < 8; i++) {
+        json_t *body = streamed(chat_body(first.model, "the answers", 400));
+        json_object_set_new(body, "ignore_eos", json_true());
+        chat_init(&chats[i], first.url, CHAT_PATH, body);
+    }
+    struct chat_crowd *crowd = chat_crowd_start(chats, 8, 8);
+    began = clock_ms();
+    assert_int_equal(kill(first.pid, SIGKILL), 0);
+    assert_int_equal(waitpid(first.pid, NULL, 0), first.pid);
+    first.pid = 0;
+    cluster_assert_gone(&first, GONE_DEADLINE_MS);
+    print_message("kill -9 of refrain up: nothing of it runs after %u ms\n",
+                  (unsigned)(clock_ms() - began));
+    chat_crowd_join(crowd);
+    for (size_t i = 0; i < 8; i++)
+        chat_done(&chats[i]);
+
+    char *left = mem_strdup(first.run_dir);
+    cluster_start_in(&second, e2e_tiny(MODEL), flags, runtime_dir);
+    assert_true(strcmp(left, second.run_dir) != 0);
+    assert_false(file_exists(left));
+    mem_free(left);
+    cluster_stop(&second);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_up_takes_its_children_and_the_next_start_cleans),
+    };
+    e2e_begin();
+    (void)e2e_tiny(MODEL);
+    return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
+}
