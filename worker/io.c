@@ -21,6 +21,7 @@
 #include "worker/stats.h"
 
 #define TICK_MS 250u
+#define TICK_EAGER_MS 20u /* until the first router has heard of us, for a second at most */
 
 struct io {
     struct io_settings settings;
@@ -74,9 +75,14 @@ static void tick(struct io *io, uint64_t now_ms)
     pet_watchdog(io, now_ms);
 }
 
+static uint64_t tick_ms(const struct io *io)
+{
+    return router_link_eager(io->settings.context.link) ? TICK_EAGER_MS : TICK_MS;
+}
+
 static int time_to_tick(const struct io *io)
 {
-    uint64_t now_ms = clock_ms(), due_ms = io->ticked_ms + TICK_MS;
+    uint64_t now_ms = clock_ms(), due_ms = io->ticked_ms + tick_ms(io);
     return now_ms >= due_ms ? 0 : (int)(due_ms - now_ms);
 }
 
@@ -94,7 +100,7 @@ static void *io_main(void *user)
         ended = take_outputs(io);
         uint64_t now_ms = clock_ms();
         admin_socket_turn(context->admin, fds + 2, admin_count, now_ms);
-        if (now_ms >= io->ticked_ms + TICK_MS)
+        if (now_ms >= io->ticked_ms + tick_ms(io))
             tick(io, now_ms);
         if (!ended)
             more = router_link_turn(context->link);

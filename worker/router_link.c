@@ -23,6 +23,7 @@
 
 #define SILENCE_MS 5000u
 #define ANNOUNCE_MS 500u
+#define EAGER_ANNOUNCES 40u /* right after the start, while connections are being made */
 #define HEARTBEAT_MS 250u
 #define METRICS_EVERY 4u /* heartbeats */
 #define MESSAGES_PER_TURN 256u
@@ -48,6 +49,8 @@ struct router_link {
     uint32_t serial;
     struct kv_state kv; /* as of the last event sent */
     uint64_t announced_ms, beat_ms, beats;
+    uint32_t announces; /* tried */
+    bool announced;     /* one has left */
 };
 
 /* ---- sockets ---- */
@@ -420,8 +423,16 @@ static void announce(struct router_link *link)
     message.epoch = info->epoch;
     message.group = info->settings->group;
     message.data_endpoint = (char *)(uintptr_t)info->data_endpoint;
-    for (uint32_t i = 0; i < link->registrations_count; i++)
-        (void)frame_send(link->registrations[i], NULL, FRAME_ANNOUNCE, &message.base);
+    link->announces++;
+    for (uint32_t i = 0; i < link->registrations_count; i++) {
+        if (frame_send(link->registrations[i], NULL, FRAME_ANNOUNCE, &message.base) == 0)
+            link->announced = true;
+    }
+}
+
+bool router_link_eager(const struct router_link *link)
+{
+    return !link->announced && link->announces < EAGER_ANNOUNCES;
 }
 
 static void beat(struct router_link *link)
@@ -452,7 +463,8 @@ void router_link_tick(struct router_link *link, uint64_t now_ms)
         link->beat_ms = now_ms;
         beat(link);
     }
-    if (attached < link->registrations_count && now_ms >= link->announced_ms + ANNOUNCE_MS) {
+    if (attached < link->registrations_count &&
+        (now_ms >= link->announced_ms + ANNOUNCE_MS || router_link_eager(link))) {
         link->announced_ms = now_ms;
         announce(link);
     }

@@ -42,6 +42,8 @@ bool router_link_turn(struct router_link *link);
 void router_link_output(struct router_link *link, const struct output *output);
 /* Announce, Heartbeat, silence; call at least every 250 ms. */
 void router_link_tick(struct router_link *link, uint64_t now_ms);
+/* No Announce has left yet and it is worth trying more often: tick every few ms for a while. */
+bool router_link_eager(const struct router_link *link);
 uint32_t router_link_attached(const struct router_link *link);
 
 #endif

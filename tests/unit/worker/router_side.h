@@ -52,6 +52,8 @@ struct side {
     Refrain__Hello *hello;
     struct frame hello_frame;
     struct frame last; /* what side_next gave out last */
+    char uuid[33];     /* "": not attached */
+    uint64_t attached_ms;
 };
 
 struct answer {
@@ -223,12 +225,37 @@ static inline void apply_heartbeat(struct side *side, const Refrain__Heartbeat *
     side->beats_compared++;
 }
 
+static inline void side_send(struct side *side, enum frame_kind kind,
+                             const ProtobufCMessage *message)
+{
+    assert_int_equal(frame_send(side->data, NULL, kind, message), 0);
+}
+
+static inline void side_send_attach(struct side *side, const char *uuid)
+{
+    Refrain__Attach attach = REFRAIN__ATTACH__INIT;
+    attach.router_uuid = (char *)(uintptr_t)uuid;
+    side_send(side, FRAME_ATTACH, &attach.base);
+    (void)snprintf(side->uuid, sizeof(side->uuid), "%s", uuid);
+    side->attached_ms = clock_ms();
+}
+
+/* As a router does: else the worker lets go after 5 s. */
+static inline void side_keep_alive(struct side *side)
+{
+    char uuid[33];
+    memcpy(uuid, side->uuid, sizeof(uuid));
+    if (uuid[0] != '\0' && clock_ms() > side->attached_ms + 1000)
+        side_send_attach(side, uuid);
+}
+
 /* The next message; book-keeping done. It stays valid until the next call. */
 static inline const struct frame *side_next(struct side *side)
 {
     zmq_pollitem_t item = {.socket = side->data, .events = ZMQ_POLLIN};
     struct errmsg err = {""};
     frame_done(&side->last);
+    side_keep_alive(side);
     assert_int_equal(zmq_poll(&item, 1, WAIT_MS), 1);
     assert_int_equal(frame_recv(side->data, 0, &side->last, &err), 0);
     switch (side->last.kind) {
@@ -254,19 +281,6 @@ static inline const ProtobufCMessage *side_wait(struct side *side, enum frame_ki
     while (frame->kind != kind)
         frame = side_next(side);
     return frame->message;
-}
-
-static inline void side_send(struct side *side, enum frame_kind kind,
-                             const ProtobufCMessage *message)
-{
-    assert_int_equal(frame_send(side->data, NULL, kind, message), 0);
-}
-
-static inline void side_send_attach(struct side *side, const char *uuid)
-{
-    Refrain__Attach attach = REFRAIN__ATTACH__INIT;
-    attach.router_uuid = (char *)(uintptr_t)uuid;
-    side_send(side, FRAME_ATTACH, &attach.base);
 }
 
 /* Announce -> connect -> Attach -> Hello -> Snapshot. */
