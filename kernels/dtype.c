@@ -143,11 +143,10 @@ static void read_q4_1(const uint8_t *block, struct dtype_group *group)
 
 static void read_q5_0(const uint8_t *block, struct dtype_group *group)
 {
-    set_scale(group, read_f16(block), 0);
+    float d = read_f16(block);
+    set_scale(group, d, -16 * d);
     read_nibbles(block + 6, group->q);
     add_fifth_bits(block + 2, group->q);
-    for (int i = 0; i < GROUP; i++)
-        group->q[i] = (int8_t)(group->q[i] - 16);
 }
 
 static void read_q5_1(const uint8_t *block, struct dtype_group *group)

@@ -31,7 +31,7 @@ static void read_quantised(const struct cpu_segment *segment, const uint8_t *pan
     for (uint32_t g = 0; g < columns / GROUP; g++) {
         const uint8_t *group = panel + g * group_bytes;
         const uint8_t *quads = group + headers * PANEL * sizeof(uint16_t);
-        bool half = class == PANEL_S8_HALF;
+        bool half = class == PANEL_S6;
         float first = header(group, 0, lane), second = half ? header(group, 1, lane) : first;
         float min = headers == 2 && !half ? header(group, 1, lane) : 0;
         for (uint32_t k = 0; k < GROUP; k++)

@@ -15,10 +15,10 @@
 /* --- weights ----------------------------------------------------------------------------------
  * Panels of 16 outputs. Quantised classes are rows of groups of 32 along K; a group is
  *   f16 header vectors [16] (scale d, min m, or two scales), then 8 quads of 4 k:
- *   U4      d m | quad: 32 bytes; byte 4j + i: low nibble = output j, high = output j + 8, k = i
- *   S8      d   | quad: 64 bytes; byte 4j + i = output j (0..15), k = i
- *   S8_MIN  d m | as S8
- *   S8_HALF d0 d1 | as S8; d0 for quads 0..3, d1 for quads 4..7
+ *   U4   d m   | quad: 32 bytes; byte 4j + i: low nibble = output j, high = output j + 8, k = i
+ *   U5   d m   | quad: 64 bytes; byte 4j + i = output j (0..15), k = i; values 0..31
+ *   S6   d0 d1 | as U5; values -32..32; d0 for quads 0..3, d1 for quads 4..7
+ *   S8   d     | as U5; values -128..127
  * Float classes are one vector of 16 outputs per k:
  *   BF16    8 x u32, lane j: low half = output j, high half = output j + 8
  *   F16, F32  in order */
@@ -27,9 +27,9 @@
 #define QUADS (GROUP / 4)
 enum panel_class {
     PANEL_U4 = 0,
+    PANEL_U5,
+    PANEL_S6,
     PANEL_S8,
-    PANEL_S8_MIN,
-    PANEL_S8_HALF,
     PANEL_BF16,
     PANEL_F16,
     PANEL_F32,
@@ -38,7 +38,7 @@ enum panel_class {
 
 static inline bool panel_is_quantised(enum panel_class class)
 {
-    return class <= PANEL_S8_HALF;
+    return class <= PANEL_S8;
 }
 
 /* Rows of x as int8 in groups of 32: x = scale * q, |q| <= 127. */

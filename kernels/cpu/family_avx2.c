@@ -9,9 +9,9 @@ const struct cpu_family avx2_family = {
     .gemm =
         {
             [PANEL_U4] = avx2_gemm_u4,
+            [PANEL_U5] = avx2_gemm_u5,
+            [PANEL_S6] = avx2_gemm_s6,
             [PANEL_S8] = avx2_gemm_s8,
-            [PANEL_S8_MIN] = avx2_gemm_s8_min,
-            [PANEL_S8_HALF] = avx2_gemm_s8_half,
             [PANEL_BF16] = avx2_gemm_bf16,
             [PANEL_F16] = avx2_gemm_f16,
             [PANEL_F32] = avx2_gemm_f32,

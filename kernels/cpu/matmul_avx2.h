@@ -5,9 +5,9 @@
 #include "kernels/cpu/family.h"
 
 void avx2_gemm_u4(const struct gemm *gemm);
+void avx2_gemm_u5(const struct gemm *gemm);
+void avx2_gemm_s6(const struct gemm *gemm);
 void avx2_gemm_s8(const struct gemm *gemm);
-void avx2_gemm_s8_min(const struct gemm *gemm);
-void avx2_gemm_s8_half(const struct gemm *gemm);
 void avx2_gemm_bf16(const struct gemm *gemm);
 void avx2_gemm_f16(const struct gemm *gemm);
 void avx2_gemm_f32(const struct gemm *gemm);

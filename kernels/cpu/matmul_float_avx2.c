@@ -12,7 +12,7 @@
 #define K_BLOCK 512
 #define TAIL_ROWS 24
 
-INLINE struct tile tile_of(enum tile_kind kind, const struct gemm *g, uint32_t panel, uint32_t k)
+static struct tile tile_of(enum tile_kind kind, const struct gemm *g, uint32_t panel, uint32_t k)
 {
     uint32_t left = g->columns - k;
     return (struct tile){
@@ -28,7 +28,9 @@ INLINE struct tile tile_of(enum tile_kind kind, const struct gemm *g, uint32_t p
     };
 }
 
-INLINE void multiply_tail(enum tile_kind kind, const struct gemm *g, uint32_t panel)
+typedef void (*tile_fn)(const struct tile *t, uint32_t rows, uint32_t panels);
+
+static void multiply_tail(enum tile_kind kind, const struct gemm *g, uint32_t panel, tile_fn run)
 {
     float buffer[TAIL_ROWS * PANEL];
     for (uint32_t row = 0; row < g->rows; row += TAIL_ROWS) {
@@ -39,37 +41,52 @@ INLINE void multiply_tail(enum tile_kind kind, const struct gemm *g, uint32_t pa
             t.a += row * g->x_stride;
             t.c = buffer;
             t.c_stride = PANEL;
-            tile_run(kind, &t, rows, 1);
+            run(&t, rows, 1);
         }
         matmul_tail_store(g, panel, row, rows, buffer);
     }
 }
 
-INLINE void multiply(enum tile_kind kind, const struct gemm *g)
+static void multiply(enum tile_kind kind, const struct gemm *g, tile_fn run)
 {
     uint32_t whole = g->outputs / PANEL;
     for (uint32_t p = 0; p < whole; p += TILE_PANELS) {
         uint32_t panels = whole - p < TILE_PANELS ? whole - p : TILE_PANELS;
         for (uint32_t k = 0; k < g->columns; k += K_BLOCK) {
             struct tile t = tile_of(kind, g, p, k);
-            tile_run(kind, &t, g->rows, panels);
+            run(&t, g->rows, panels);
         }
     }
     if (whole < g->panels)
-        multiply_tail(kind, g, whole);
+        multiply_tail(kind, g, whole, run);
+}
+
+static void run_bf16(const struct tile *t, uint32_t rows, uint32_t panels)
+{
+    tile_run(TILE_BF16, t, rows, panels);
+}
+
+static void run_f16(const struct tile *t, uint32_t rows, uint32_t panels)
+{
+    tile_run(TILE_F16, t, rows, panels);
+}
+
+static void run_f32(const struct tile *t, uint32_t rows, uint32_t panels)
+{
+    tile_run(TILE_F32, t, rows, panels);
 }
 
 void avx2_gemm_bf16(const struct gemm *gemm)
 {
-    multiply(TILE_BF16, gemm);
+    multiply(TILE_BF16, gemm, run_bf16);
 }
 
 void avx2_gemm_f16(const struct gemm *gemm)
 {
-    multiply(TILE_F16, gemm);
+    multiply(TILE_F16, gemm, run_f16);
 }
 
 void avx2_gemm_f32(const struct gemm *gemm)
 {
-    multiply(TILE_F32, gemm);
+    multiply(TILE_F32, gemm, run_f32);
 }

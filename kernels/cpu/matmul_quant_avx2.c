@@ -1,20 +1,23 @@
-/* matmul_quant_avx2.c - matmul with 4- and 8-bit panels and activations quantised by groups of 32.
+/* matmul_quant_avx2.c - matmul with 4- to 8-bit panels and activations quantised by groups of 32.
  *
- *   y[r][n] = sum over groups g, rising, of   scale_r,g * d_n,g * dot(q_n,g, a_r,g)
- *                                           + (scale_r,g * sum a_r,g) * m_n,g        (with a min)
+ *   y[r][n] = sum over groups g, rising, of   scale_r,g * d_n,g * dot(w_n,g, a_r,g)
+ *                                           + (scale_r,g * sum a_r,g) * m_n,g        (U4, U5)
  *
  *   one group, R rows x 16 outputs:
- *     32 bytes of panel = 4 k x 16 outputs (nibbles) -> two vectors of 8 outputs x 4 k
- *     vpmaddubsw with 4 broadcast activations -> 16-bit sums of 2 k; vpaddw over the 8 quads;
- *     vpmaddwd with ones -> 8 outputs in 32 bits -> float -> 2 FMAs
+ *     a vector of panel = 8 outputs x 4 k; vpmaddubsw with 4 broadcast activations -> 16-bit sums
+ *     of 2 k; vpaddw over quads; vpmaddwd with ones -> 8 outputs in 32 bits -> float -> FMAs
  *
- * Why nibbles stay unsigned with a min: 15 * 127 * 2 * 8 quads = 30480 fits 16 bits, so a group
- *   needs one widening instead of eight. Bytes do not fit; there every quad is widened, and the
- *   sign of the weight is moved to the activation (vpsignb), because vpmaddubsw wants one operand
- *   unsigned: 128 * 127 * 2 = 32512 still fits.
+ * Why weights are unsigned with a min where they can be: vpmaddubsw wants one operand unsigned, and
+ *   sums stay in 16 bits as long as they fit:
+ *     U4   15 * 127 * 2 * 8 quads = 30480: a whole group
+ *     U5   31 * 127 * 2 * 4 quads = 31496: half a group
+ *     S6   32 * 127 * 2 * 4 quads = 32512: half a group, which is what a scale of Q6_K covers; the
+ *          sign of the weight is moved to the activation (vpsignb)
+ *     S8   128 * 127 * 2 = 32512: nothing to add up, every quad is widened; signs as for S6
+ *          (two nibbles of w + 128 as two U4 need as many instructions and were not faster)
  * Why any R gives the same bits: integers are exact, and the float steps of a group are the same
  *   instructions in the same order for every row.
- * Cost (Zen3): about 110 G multiply-adds per second and core for nibbles. */
+ * Cost (Zen3, one core): U4 and U5 200, S6 120, S8 115 G operations per second, 2 per k. */
 #include "kernels/cpu/matmul_avx2.h"
 #include "kernels/cpu/simd_avx2.h"
 
@@ -41,10 +44,21 @@ INLINE void load_header(const uint8_t *header, __m256 ret_v[2])
     ret_v[1] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)header + 1));
 }
 
-/* sum += scale * d * dot */
-INLINE __m256 add_scaled(__m256 sum, __m256i dot, __m256 d, __m256 scale)
+INLINE __m256i load_bytes(const uint8_t *bytes)
 {
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale, d), sum);
+    return _mm256_loadu_si256((const __m256i *)bytes);
+}
+
+INLINE __m256i widen(__m256i pairs)
+{
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+/* *sum += products, or = for the first; in 16 bits. */
+INLINE void add_products(__m256i *sum, __m256i products, bool first)
+{
+    *sum = first ? products : _mm256_add_epi16(*sum, products);
+    pin(sum);
 }
 
 /* From y, or 0 without reading y. */
@@ -69,116 +83,158 @@ INLINE void store_sums(const int R, const struct block *b, __m256 sum[ROWS][2])
     }
 }
 
-/* 16-bit sums of one group of nibbles. */
+/* dot products of a group in 32 bits, nibbles. */
 INLINE void dot_u4(const int R, const uint8_t *quads, const int8_t *q, size_t q_stride,
                    __m256i ret_dot[ROWS][2])
 {
     const __m256i low = _mm256_set1_epi8(0xf);
     UNROLL for (int quad = 0; quad < QUADS; quad++)
     {
-        __m256i both = _mm256_loadu_si256((const __m256i *)(quads + quad * 32));
+        __m256i both = load_bytes(quads + quad * 32);
         __m256i w0 = _mm256_and_si256(both, low);
         __m256i w1 = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
         UNROLL for (int r = 0; r < R; r++)
         {
             __m256i a = broadcast_quad(q + (size_t)r * q_stride + quad * 4);
-            __m256i p0 = _mm256_maddubs_epi16(w0, a), p1 = _mm256_maddubs_epi16(w1, a);
-            ret_dot[r][0] = quad == 0 ? p0 : _mm256_add_epi16(ret_dot[r][0], p0);
-            ret_dot[r][1] = quad == 0 ? p1 : _mm256_add_epi16(ret_dot[r][1], p1);
-            pin(&ret_dot[r][0]);
-            pin(&ret_dot[r][1]);
+            add_products(&ret_dot[r][0], _mm256_maddubs_epi16(w0, a), quad == 0);
+            add_products(&ret_dot[r][1], _mm256_maddubs_epi16(w1, a), quad == 0);
         }
     }
-}
-
-INLINE void multiply_u4(const int R, const struct block *b)
-{
-    const __m256i ones = _mm256_set1_epi16(1);
-    const uint8_t *group = b->panel;
-    __m256 sum[ROWS][2];
-    start_sums(R, b, sum);
-    for (uint32_t g = 0; g < b->groups; g++, group += 2 * HEADER + QUADS * 32) {
-        __m256i dot[ROWS][2];
-        __m256 d[2], m[2];
-        dot_u4(R, group + 2 * HEADER, b->q + g * GROUP, b->q_stride, dot);
-        load_header(group, d);
-        load_header(group + HEADER, m);
-        UNROLL for (int r = 0; r < R; r++)
-        {
-            const float *scale_sum = b->scale_sums + (size_t)r * b->scale_stride + g * 2;
-            __m256 scale = _mm256_broadcast_ss(scale_sum);
-            __m256 total = _mm256_broadcast_ss(scale_sum + 1);
-            UNROLL for (int h = 0; h < 2; h++)
-            {
-                __m256i wide = _mm256_madd_epi16(dot[r][h], ones);
-                sum[r][h] = add_scaled(sum[r][h], wide, d[h], scale);
-                sum[r][h] = _mm256_fmadd_ps(total, m[h], sum[r][h]);
-            }
-        }
-    }
-    store_sums(R, b, sum);
-}
-
-/* 32-bit sums of quads first .. first + count - 1 of a group of bytes. */
-INLINE void dot_s8(const int R, const int first, const int count, const uint8_t *quads,
-                   const int8_t *q, size_t q_stride, __m256i ret_dot[ROWS][2])
-{
-    const __m256i ones = _mm256_set1_epi16(1);
-    UNROLL for (int i = 0; i < count; i++)
+    UNROLL for (int r = 0; r < R; r++)
     {
-        const uint8_t *from = quads + (first + i) * 64;
-        __m256i w[2], size[2];
-        UNROLL for (int h = 0; h < 2; h++)
-        {
-            w[h] = _mm256_loadu_si256((const __m256i *)from + h);
-            size[h] = _mm256_abs_epi8(w[h]);
-        }
+        ret_dot[r][0] = widen(ret_dot[r][0]);
+        ret_dot[r][1] = widen(ret_dot[r][1]);
+    }
+}
+
+/* Quads first .. first + 3; `is_signed`: S6, else U5. */
+INLINE void dot_half(const int R, const bool is_signed, const int first, const uint8_t *quads,
+                     const int8_t *q, size_t q_stride, __m256i ret_dot[ROWS][2])
+{
+    UNROLL for (int i = 0; i < QUADS / 2; i++)
+    {
+        __m256i w0 = load_bytes(quads + (first + i) * 64);
+        __m256i w1 = load_bytes(quads + (first + i) * 64 + 32);
+        __m256i size0 = is_signed ? _mm256_abs_epi8(w0) : w0;
+        __m256i size1 = is_signed ? _mm256_abs_epi8(w1) : w1;
         UNROLL for (int r = 0; r < R; r++)
         {
             __m256i a = broadcast_quad(q + (size_t)r * q_stride + (first + i) * 4);
+            __m256i a0 = is_signed ? _mm256_sign_epi8(a, w0) : a;
+            __m256i a1 = is_signed ? _mm256_sign_epi8(a, w1) : a;
+            add_products(&ret_dot[r][0], _mm256_maddubs_epi16(size0, a0), i == 0);
+            add_products(&ret_dot[r][1], _mm256_maddubs_epi16(size1, a1), i == 0);
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        ret_dot[r][0] = widen(ret_dot[r][0]);
+        ret_dot[r][1] = widen(ret_dot[r][1]);
+    }
+}
+
+INLINE void dot_u5(const int R, const uint8_t *quads, const int8_t *q, size_t q_stride,
+                   __m256i ret_dot[ROWS][2])
+{
+    __m256i second[ROWS][2];
+    dot_half(R, false, 0, quads, q, q_stride, ret_dot);
+    dot_half(R, false, QUADS / 2, quads, q, q_stride, second);
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        ret_dot[r][0] = _mm256_add_epi32(ret_dot[r][0], second[r][0]);
+        ret_dot[r][1] = _mm256_add_epi32(ret_dot[r][1], second[r][1]);
+    }
+}
+
+/* Every quad is widened at once: two products of bytes already fill 16 bits. */
+INLINE void dot_s8(const int R, const uint8_t *quads, const int8_t *q, size_t q_stride,
+                   __m256i ret_dot[ROWS][2])
+{
+    UNROLL for (int quad = 0; quad < QUADS; quad++)
+    {
+        __m256i w[2] = {load_bytes(quads + quad * 64), load_bytes(quads + quad * 64 + 32)};
+        __m256i size[2] = {_mm256_abs_epi8(w[0]), _mm256_abs_epi8(w[1])};
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            __m256i a = broadcast_quad(q + (size_t)r * q_stride + quad * 4);
             UNROLL for (int h = 0; h < 2; h++)
             {
-                __m256i pairs = _mm256_maddubs_epi16(size[h], _mm256_sign_epi8(a, w[h]));
-                __m256i p = _mm256_madd_epi16(pairs, ones);
-                ret_dot[r][h] = i == 0 ? p : _mm256_add_epi32(ret_dot[r][h], p);
+                __m256i p = widen(_mm256_maddubs_epi16(size[h], _mm256_sign_epi8(a, w[h])));
+                ret_dot[r][h] = quad == 0 ? p : _mm256_add_epi32(ret_dot[r][h], p);
                 pin(&ret_dot[r][h]);
             }
         }
     }
 }
 
-INLINE void multiply_s8(const int R, const bool with_min, const bool halves, const struct block *b)
+/* sum += scale * d * dot, for the rows of group g. */
+INLINE void add_scaled(const int R, const struct block *b, uint32_t g, __m256i dot[ROWS][2],
+                       const __m256 d[2], __m256 sum[ROWS][2])
 {
-    const size_t headers = with_min || halves ? 2 : 1;
-    const int count = halves ? QUADS / 2 : QUADS;
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        __m256 scale = _mm256_broadcast_ss(b->scale_sums + (size_t)r * b->scale_stride + g * 2);
+        __m256 dot0 = _mm256_cvtepi32_ps(dot[r][0]), dot1 = _mm256_cvtepi32_ps(dot[r][1]);
+        sum[r][0] = _mm256_fmadd_ps(dot0, _mm256_mul_ps(scale, d[0]), sum[r][0]);
+        sum[r][1] = _mm256_fmadd_ps(dot1, _mm256_mul_ps(scale, d[1]), sum[r][1]);
+    }
+}
+
+/* sum += (scale * sum of activations) * m */
+INLINE void add_min(const int R, const struct block *b, uint32_t g, const __m256 m[2],
+                    __m256 sum[ROWS][2])
+{
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        __m256 total = _mm256_broadcast_ss(b->scale_sums + (size_t)r * b->scale_stride + g * 2 + 1);
+        sum[r][0] = _mm256_fmadd_ps(total, m[0], sum[r][0]);
+        sum[r][1] = _mm256_fmadd_ps(total, m[1], sum[r][1]);
+    }
+}
+
+/* U4, U5 and S8: one scale per group, and a min but for S8. */
+INLINE void multiply_group_scale(enum panel_class class, const int R, const struct block *b)
+{
+    const size_t headers = class == PANEL_S8 ? HEADER : 2 * HEADER;
+    const size_t group_bytes = headers + QUADS * (class == PANEL_U4 ? 32 : 64);
     const uint8_t *group = b->panel;
     __m256 sum[ROWS][2];
     start_sums(R, b, sum);
-    for (uint32_t g = 0; g < b->groups; g++, group += headers * HEADER + QUADS * 64) {
-        for (int part = 0; part < QUADS / count; part++) {
+    for (uint32_t g = 0; g < b->groups; g++, group += group_bytes) {
+        const int8_t *q = b->q + g * GROUP;
+        __m256i dot[ROWS][2];
+        __m256 d[2], m[2];
+        if (class == PANEL_U4)
+            dot_u4(R, group + headers, q, b->q_stride, dot);
+        else if (class == PANEL_U5)
+            dot_u5(R, group + headers, q, b->q_stride, dot);
+        else
+            dot_s8(R, group + headers, q, b->q_stride, dot);
+        load_header(group, d);
+        add_scaled(R, b, g, dot, d, sum);
+        if (class == PANEL_S8)
+            continue;
+        load_header(group + HEADER, m);
+        add_min(R, b, g, m, sum);
+    }
+    store_sums(R, b, sum);
+}
+
+/* S6: two scales per group. */
+INLINE void multiply_s6(const int R, const struct block *b)
+{
+    const uint8_t *group = b->panel;
+    __m256 sum[ROWS][2];
+    start_sums(R, b, sum);
+    for (uint32_t g = 0; g < b->groups; g++, group += 2 * HEADER + QUADS * 64) {
+        const int8_t *q = b->q + g * GROUP;
+        UNROLL for (int half = 0; half < 2; half++)
+        {
             __m256i dot[ROWS][2];
             __m256 d[2];
-            dot_s8(R, part * count, count, group + headers * HEADER, b->q + g * GROUP, b->q_stride,
-                   dot);
-            load_header(group + part * HEADER, d);
-            UNROLL for (int r = 0; r < R; r++)
-            {
-                __m256 scale =
-                    _mm256_broadcast_ss(b->scale_sums + (size_t)r * b->scale_stride + g * 2);
-                sum[r][0] = add_scaled(sum[r][0], dot[r][0], d[0], scale);
-                sum[r][1] = add_scaled(sum[r][1], dot[r][1], d[1], scale);
-            }
-        }
-        if (with_min) {
-            __m256 m[2];
-            load_header(group + HEADER, m);
-            UNROLL for (int r = 0; r < R; r++)
-            {
-                __m256 total =
-                    _mm256_broadcast_ss(b->scale_sums + (size_t)r * b->scale_stride + g * 2 + 1);
-                sum[r][0] = _mm256_fmadd_ps(total, m[0], sum[r][0]);
-                sum[r][1] = _mm256_fmadd_ps(total, m[1], sum[r][1]);
-            }
+            dot_half(R, true, half * (QUADS / 2), group + 2 * HEADER, q, b->q_stride, dot);
+            load_header(group + half * HEADER, d);
+            add_scaled(R, b, g, dot, d, sum);
         }
     }
     store_sums(R, b, sum);
@@ -186,15 +242,16 @@ INLINE void multiply_s8(const int R, const bool with_min, const bool halves, con
 
 INLINE void multiply_rows(enum panel_class class, const int R, const struct block *b)
 {
-    if (class == PANEL_U4)
-        multiply_u4(R, b);
+    if (class == PANEL_S6)
+        multiply_s6(R, b);
     else
-        multiply_s8(R, class == PANEL_S8_MIN, class == PANEL_S8_HALF, b);
+        multiply_group_scale(class, R, b);
 }
 
 /* One panel, some groups, all rows. */
-INLINE void multiply_block(enum panel_class class, struct block b, uint32_t rows)
+INLINE void multiply_block(enum panel_class class, const struct block *block, uint32_t rows)
 {
+    struct block b = *block;
     for (; rows >= ROWS; rows -= ROWS) {
         multiply_rows(class, ROWS, &b);
         b.q += ROWS * b.q_stride;
@@ -209,7 +266,9 @@ INLINE void multiply_block(enum panel_class class, struct block b, uint32_t rows
         multiply_rows(class, 1, &b);
 }
 
-INLINE struct block block_of(const struct gemm *g, uint32_t panel, uint32_t group)
+typedef void (*block_fn)(const struct block *block, uint32_t rows);
+
+static struct block block_of(const struct gemm *g, uint32_t panel, uint32_t group)
 {
     uint32_t groups = g->columns / GROUP, left = groups - group;
     return (struct block){
@@ -226,7 +285,7 @@ INLINE struct block block_of(const struct gemm *g, uint32_t panel, uint32_t grou
 }
 
 /* The last panel, wider than y: through a buffer, a few rows at a time. */
-INLINE void multiply_tail(enum panel_class class, const struct gemm *g, uint32_t panel)
+static void multiply_tail(const struct gemm *g, uint32_t panel, block_fn multiply)
 {
     float buffer[ROWS * PANEL];
     for (uint32_t row = 0; row < g->rows; row += ROWS) {
@@ -238,39 +297,61 @@ INLINE void multiply_tail(enum panel_class class, const struct gemm *g, uint32_t
             b.scale_sums += row * b.scale_stride;
             b.y = buffer;
             b.y_stride = PANEL;
-            multiply_block(class, b, rows);
+            multiply(&b, rows);
         }
         matmul_tail_store(g, panel, row, rows, buffer);
     }
 }
 
-INLINE void multiply(enum panel_class class, const struct gemm *g)
+static void multiply_all(const struct gemm *g, block_fn multiply)
 {
     uint32_t whole = g->outputs / PANEL;
     for (uint32_t panel = 0; panel < whole; panel++) {
-        for (uint32_t group = 0; group < g->columns / GROUP; group += GROUP_BLOCK)
-            multiply_block(class, block_of(g, panel, group), g->rows);
+        for (uint32_t group = 0; group < g->columns / GROUP; group += GROUP_BLOCK) {
+            struct block b = block_of(g, panel, group);
+            multiply(&b, g->rows);
+        }
     }
     if (whole < g->panels)
-        multiply_tail(class, g, whole);
+        multiply_tail(g, whole, multiply);
+}
+
+static void block_u4(const struct block *block, uint32_t rows)
+{
+    multiply_block(PANEL_U4, block, rows);
+}
+
+static void block_u5(const struct block *block, uint32_t rows)
+{
+    multiply_block(PANEL_U5, block, rows);
+}
+
+static void block_s6(const struct block *block, uint32_t rows)
+{
+    multiply_block(PANEL_S6, block, rows);
+}
+
+static void block_s8(const struct block *block, uint32_t rows)
+{
+    multiply_block(PANEL_S8, block, rows);
 }
 
 void avx2_gemm_u4(const struct gemm *gemm)
 {
-    multiply(PANEL_U4, gemm);
+    multiply_all(gemm, block_u4);
+}
+
+void avx2_gemm_u5(const struct gemm *gemm)
+{
+    multiply_all(gemm, block_u5);
+}
+
+void avx2_gemm_s6(const struct gemm *gemm)
+{
+    multiply_all(gemm, block_s6);
 }
 
 void avx2_gemm_s8(const struct gemm *gemm)
 {
-    multiply(PANEL_S8, gemm);
-}
-
-void avx2_gemm_s8_min(const struct gemm *gemm)
-{
-    multiply(PANEL_S8_MIN, gemm);
-}
-
-void avx2_gemm_s8_half(const struct gemm *gemm)
-{
-    multiply(PANEL_S8_HALF, gemm);
+    multiply_all(gemm, block_s8);
 }

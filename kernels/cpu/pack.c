@@ -12,10 +12,10 @@
 enum panel_class pack_class(enum dtype dtype)
 {
     static const enum panel_class classes[] = {
-        [DTYPE_F32] = PANEL_F32,     [DTYPE_F16] = PANEL_F16,      [DTYPE_BF16] = PANEL_BF16,
-        [DTYPE_Q4_0] = PANEL_U4,     [DTYPE_Q4_1] = PANEL_U4,      [DTYPE_Q4_K] = PANEL_U4,
-        [DTYPE_Q5_0] = PANEL_S8,     [DTYPE_Q8_0] = PANEL_S8,      [DTYPE_Q5_1] = PANEL_S8_MIN,
-        [DTYPE_Q5_K] = PANEL_S8_MIN, [DTYPE_Q6_K] = PANEL_S8_HALF,
+        [DTYPE_F32] = PANEL_F32, [DTYPE_F16] = PANEL_F16, [DTYPE_BF16] = PANEL_BF16,
+        [DTYPE_Q4_0] = PANEL_U4, [DTYPE_Q4_1] = PANEL_U4, [DTYPE_Q4_K] = PANEL_U4,
+        [DTYPE_Q5_0] = PANEL_U5, [DTYPE_Q5_1] = PANEL_U5, [DTYPE_Q5_K] = PANEL_U5,
+        [DTYPE_Q6_K] = PANEL_S6, [DTYPE_Q8_0] = PANEL_S8,
     };
     ASSERT(dtype_info(dtype) != NULL);
     return classes[dtype];
@@ -52,7 +52,7 @@ static void put_group(enum panel_class class, uint8_t *to, uint32_t lane,
     uint8_t *quads = to + header_vectors(class) * PANEL * sizeof(uint16_t);
     put_header(header, lane, group->scale[0]);
     if (class != PANEL_S8)
-        put_header(header + PANEL, lane, class == PANEL_S8_HALF ? group->scale[1] : group->min);
+        put_header(header + PANEL, lane, class == PANEL_S6 ? group->scale[1] : group->min);
     for (uint32_t k = 0; k < GROUP; k++) {
         uint32_t quad = k / 4, i = k % 4;
         if (class == PANEL_U4) {

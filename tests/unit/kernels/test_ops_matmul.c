@@ -122,23 +122,32 @@ static void test_matmul_when_rows_exceed_a_pass_stays_within_the_bound(void **st
 
 static void test_matmul_when_activations_are_extreme_does_not_overflow(void **state)
 {
-    /* All weights and activations at the ends of their ranges: the 16-bit sums are at their peak.
-     */
-    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q8_0};
+    /* Weights and activations at the ends of their ranges: the 16-bit sums are at their peak. */
+    static const struct {
+        enum dtype dtype;
+        int fill;     /* byte of all codes */
+        float weight; /* that they mean, with d = 0.5 */
+    } cases[] = {{DTYPE_Q4_0, 0xff, 0.5f * 7},
+                 {DTYPE_Q5_0, 0xff, 0.5f * 15},
+                 {DTYPE_Q6_K, 0x00, 0.5f * -127 * -32},
+                 {DTYPE_Q8_0, 0x80, 0.5f * -128}};
     (void)state;
-    for (int t = 0; t < 2; t++) {
-        uint8_t block[34];
-        float x[32], y[1], expected = 0;
-        memset(block, t == 0 ? 0xff : 0x80, sizeof(block)); /* nibbles 15, bytes -128 */
-        put_half(block, 0.5f);
-        struct stored s = {types[t], 1, 32, dtype_info(types[t])->block_bytes, block};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct dtype_info *info = dtype_info(cases[i].dtype);
+        uint32_t k = info->block_values;
+        uint8_t block[210];
+        float x[256], y[1];
+        memset(block, cases[i].fill, sizeof(block));
+        if (cases[i].dtype == DTYPE_Q6_K)
+            memset(block + 192, -127, 16);
+        put_half(block + (cases[i].dtype == DTYPE_Q6_K ? 208 : 0), 0.5f);
+        for (uint32_t c = 0; c < k; c++)
+            x[c] = -127;
+        struct stored s = {cases[i].dtype, 1, k, info->block_bytes, block};
         struct weight *w = make_weight(cpu, &s, WEIGHT_MATMUL);
-        for (int k = 0; k < 32; k++) {
-            x[k] = 127;
-            expected += 127 * (t == 0 ? 0.5f * 7 : 0.5f * -128);
-        }
-        struct tensor tx = tensor_of(x, 1, 32), ty = tensor_of(y, 1, 1);
+        struct tensor tx = tensor_of(x, 1, k), ty = tensor_of(y, 1, 1);
         op_matmul(cpu, &ty, &tx, w, false);
+        float expected = -127 * (float)k * cases[i].weight;
         assert_true(fabsf(y[0] - expected) <= 1e-5f * fabsf(expected));
         op_weight_free(cpu, w);
     }
