@@ -123,7 +123,7 @@ static void send_attach(struct worker_link *link, uint64_t now_ms)
 static void ask_snapshot(struct worker_link *link, uint64_t now_ms)
 {
     Refrain__SnapshotRequest request = REFRAIN__SNAPSHOT_REQUEST__INIT;
-    if (now_ms - link->snapshot_asked_ms < LINK_SNAPSHOT_MS)
+    if (link->snapshot_asked_ms + LINK_SNAPSHOT_MS > now_ms)
         return;
     link->snapshot_asked_ms = now_ms;
     worker_link_send(link, FRAME_SNAPSHOT_REQUEST, &request.base);
@@ -367,36 +367,51 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     worker_link_drain(link);
 }
 
-/* The only event asked for is the connection's end. */
-static void on_monitor(uv_poll_t *poll, int status, int events)
+/* Did the connection end? The only event asked for. Must be called once at the start too: a ZeroMQ
+ * pipe wakes its reader only after the reader has found it empty. */
+static bool monitor_drain(struct worker_link *link)
 {
-    struct worker_link *link = poll->data;
     bool lost = false;
     zmq_msg_t part;
-    (void)status;
-    (void)events;
 
-    zmq_msg_init(&part);
+    (void)zmq_msg_init(&part);
     while (zmq_msg_recv(&part, link->monitor, ZMQ_DONTWAIT) >= 0)
         lost = true;
-    zmq_msg_close(&part);
-    if (!lost)
+    (void)zmq_msg_close(&part);
+    return lost;
+}
+
+static void look_at_monitor(struct worker_link *link)
+{
+    if (!monitor_drain(link))
         return;
     worker_link_drain(link); /* what it said before it went */
     worker_link_lose(link, "connection lost");
 }
 
+static void on_monitor(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    look_at_monitor(poll->data);
+}
+
+/* Takes what is there before it calls a worker silent: it may be this loop that was busy. */
 void worker_link_tick(struct worker_link *link, uint64_t now_ms)
 {
-    if (now_ms - link->heard_ms > LINK_SILENCE_MS) {
+    worker_link_drain(link);
+    if (link->state != LINK_GONE)
+        look_at_monitor(link);
+    if (link->state == LINK_GONE)
+        return;
+    if (link->heard_ms + LINK_SILENCE_MS < now_ms) {
         worker_link_lose(link, "silent");
         return;
     }
-    if (now_ms - link->attached_ms >= LINK_ATTACH_MS)
+    if (link->attached_ms + LINK_ATTACH_MS <= now_ms)
         send_attach(link, now_ms);
     if (link->state == LINK_STALE && !link->snapshot_open)
         ask_snapshot(link, now_ms);
-    worker_link_drain(link);
 }
 
 bool worker_link_takes_requests(const struct worker_link *link)
@@ -472,6 +487,7 @@ int worker_link_new(struct worker_links *links, const Refrain__Announce *announc
     link->heard_ms = clock_ms();
     watch(link, &link->poll, link->socket, on_readable);
     watch(link, &link->monitor_poll, link->monitor, on_monitor);
+    (void)monitor_drain(link);
     link_set_state(link, LINK_ATTACHING, "announce");
     send_attach(link, link->heard_ms);
     *ret_link = link;

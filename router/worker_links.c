@@ -198,9 +198,9 @@ void links_mark_dirty(struct worker_links *links)
 static void on_tick(uv_timer_t *timer)
 {
     struct worker_links *links = timer->data;
-    uint64_t now = clock_ms();
 
     drain_registration(links);
+    uint64_t now = clock_ms(); /* after it: a new link has heard nothing since now */
     for (uint32_t slot = 0; slot < PREFIX_INDEX_WORKERS_MAX; slot++) {
         if (links->slots[slot])
             worker_link_tick(links->slots[slot], now);
