@@ -36,6 +36,7 @@ struct router {
     struct api api;
     uint64_t drain_deadline_ms;
     int lock_fd;
+    bool locked;
 };
 
 static const bool may_follow[ROUTER_STATES][ROUTER_STATES] = {
@@ -141,6 +142,7 @@ static int lock_run_dir(struct router *router, struct errmsg *err)
                                               "one a folder of its own",
                                               run_dir)
                                  : errmsg_errno(err, "lock '%s'", path);
+    router->locked = r == 0;
     mem_free(path);
     return r;
 }
@@ -282,6 +284,18 @@ void router_run(struct router *router)
     ASSERT(router->state == ROUTER_CLOSING);
 }
 
+/* Sockets and lock of a router that ended in order; a killed one leaves them to the next. */
+static void clean_run_dir(const struct router *router)
+{
+    const char *endpoint = router->settings->registration_endpoint;
+    char *lock = mem_printf("%s/router.lock", router->settings->run_dir);
+
+    if (strncmp(endpoint, "ipc://", 6) == 0)
+        (void)unlink(endpoint + 6);
+    (void)unlink(lock);
+    mem_free(lock);
+}
+
 void router_free(struct router *router)
 {
     if (!router)
@@ -292,6 +306,8 @@ void router_free(struct router *router)
     metrics_free(router->api.metrics);
     int r = uv_loop_close(&router->loop);
     ASSERT(r == 0); /* every handle was closed */
+    if (router->locked)
+        clean_run_dir(router);
     if (router->lock_fd >= 0)
         (void)close(router->lock_fd);
     mem_free(router);

@@ -1,0 +1,56 @@
+/* fuzz_chat_request: any bytes as the body of each endpoint. Accepted or refused with a sentence;
+ * what was accepted keeps the limits that later code relies on. */
+#include <stdint.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "router/api/request_json.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void check(const struct api_request *request)
+{
+    ASSERT(request->n >= 1 && request->n <= API_N_MAX);
+    ASSERT(request->stop_count <= API_STOP_MAX && request->stop_ids_count <= API_STOP_IDS_MAX);
+    ASSERT(request->logprobs <= API_TOP_LOGPROBS_MAX + 1);
+    ASSERT(!(request->temperature < 0) && !isinf(request->temperature));
+    ASSERT(!(request->top_p <= 0) && !(request->top_p > 1));
+    for (size_t i = 0; i < request->stop_count; i++)
+        ASSERT(request->stop_bytes[i] > 0 && request->stop_bytes[i] <= 1024);
+    switch (request->kind) {
+    case API_CHAT:
+        ASSERT(json_array_size(request->messages) > 0);
+        break;
+    case API_COMPLETIONS:
+    case API_DETOKENIZE:
+        ASSERT(request->prompts_count > 0);
+        break;
+    case API_TOKENIZE:
+        ASSERT((request->messages != NULL) != (request->prompts_count > 0));
+        break;
+    }
+    for (size_t i = 0; i < json_array_size(request->messages); i++) {
+        const json_t *message = json_array_get(request->messages, i);
+        ASSERT(json_is_string(json_object_get(message, "content")));
+        ASSERT(json_is_string(json_object_get(message, "role")));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    for (enum api_kind kind = API_CHAT; kind <= API_DETOKENIZE; kind++) {
+        struct api_request request;
+        struct api_error error = {0};
+        struct arena arena;
+
+        arena_init(&arena, (size_t)16 << 20);
+        int r = request_json_parse(kind, data, bytes, &arena, &request, &error);
+        if (r == 0)
+            check(&request);
+        else
+            ASSERT(error.status >= 400 && error.message[0] != '\0');
+        api_request_done(&request);
+        arena_done(&arena);
+    }
+    return 0;
+}

@@ -1,0 +1,442 @@
+/* request_json.c: every field good, of the wrong type, out of range; what fields do together. */
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "router/api/request_json.h"
+
+#define CHAT_MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+struct parsed {
+    struct arena arena;
+    struct api_request request;
+    struct api_error error;
+    int r;
+};
+
+static struct parsed parse(enum api_kind kind, const char *body)
+{
+    struct parsed parsed;
+    memset(&parsed, 0, sizeof(parsed));
+    arena_init(&parsed.arena, 1 << 20);
+    parsed.r =
+        request_json_parse(kind, body, strlen(body), &parsed.arena, &parsed.request, &parsed.error);
+    return parsed;
+}
+
+static void done(struct parsed *parsed)
+{
+    api_request_done(&parsed->request);
+    arena_done(&parsed->arena);
+}
+
+/* A chat with one more member. */
+static struct parsed chat(const char *member)
+{
+    char body[1024];
+    (void)snprintf(body, sizeof(body), "{" CHAT_MESSAGES "%s%s}", member[0] ? "," : "", member);
+    return parse(API_CHAT, body);
+}
+
+static void accept(const char *member)
+{
+    struct parsed parsed = chat(member);
+    if (parsed.r < 0)
+        print_message("%s: %s\n", member, parsed.error.message);
+    assert_int_equal(parsed.r, 0);
+    done(&parsed);
+}
+
+/* 400 that names `param` and has `words` in its sentence. */
+static void refuse(const char *member, const char *param, const char *words)
+{
+    struct parsed parsed = chat(member);
+    if (parsed.r == 0 || strcmp(parsed.error.param, param) != 0 ||
+        !strstr(parsed.error.message, words))
+        print_message("%s: '%s' %s\n", member, parsed.error.param, parsed.error.message);
+    assert_true(parsed.r < 0);
+    assert_int_equal(parsed.error.status, 400);
+    assert_string_equal(parsed.error.param, param);
+    assert_non_null(strstr(parsed.error.message, words));
+    done(&parsed);
+}
+
+static void test_fields_of_the_right_type_and_range_are_taken(void **state)
+{
+    static const char *const members[] = {
+        "",
+        "\"temperature\":0",
+        "\"temperature\":1.5",
+        "\"top_p\":1",
+        "\"top_p\":1e-9",
+        "\"min_p\":0",
+        "\"min_p\":1",
+        "\"top_k\":-1",
+        "\"top_k\":0",
+        "\"top_k\":40",
+        "\"seed\":-1",
+        "\"seed\":9223372036854775807",
+        "\"repetition_penalty\":2",
+        "\"presence_penalty\":-2",
+        "\"frequency_penalty\":2",
+        "\"max_tokens\":1",
+        "\"max_tokens\":16.0",
+        "\"max_completion_tokens\":7",
+        "\"min_tokens\":0",
+        "\"stop\":\"x\"",
+        "\"stop\":[]",
+        "\"stop\":[\"a\",\"\\n\"]",
+        "\"stop_token_ids\":[1,2]",
+        "\"ignore_eos\":true",
+        "\"include_stop_str_in_output\":true",
+        "\"skip_special_tokens\":false",
+        "\"logprobs\":true",
+        "\"logprobs\":false,\"top_logprobs\":0",
+        "\"n\":16",
+        "\"stream\":false",
+        "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":"
+        "true}",
+        "\"stream\":true,\"stream_options\":{}",
+        "\"priority\":-5",
+        "\"cache_salt\":\"tenant\"",
+        "\"user\":\"me\"",
+        "\"user\":17",
+        "\"refrain\":{\"explain\":true}",
+        "\"response_format\":{\"type\":\"text\"}",
+        "\"tool_choice\":\"none\"",
+        "\"tool_choice\":\"auto\"",
+        "\"tools\":[]",
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]",
+        "\"logit_bias\":{}",
+        "\"best_of\":1",
+        "\"chat_template_kwargs\":{\"enable_thinking\":false}",
+        "\"something_else\":[[[1]]]",
+        "\"continue_final_message\":true,\"add_generation_prompt\":false",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        accept(members[i]);
+}
+
+static void test_null_is_absent_for_every_optional_field(void **state)
+{
+    (void)state;
+    accept("\"temperature\":null,\"top_p\":null,\"n\":null,\"stop\":null,\"seed\":null,"
+           "\"stream\":null,\"max_tokens\":null,\"tools\":null,\"response_format\":null,"
+           "\"logit_bias\":null,\"user\":null,\"stream_options\":null,\"tool_choice\":null,"
+           "\"logprobs\":null,\"top_logprobs\":null,\"model\":null,\"refrain\":null");
+}
+
+static void test_fields_of_the_wrong_type_name_themselves(void **state)
+{
+    static const struct {
+        const char *member, *param, *words;
+    } cases[] = {
+        {"\"model\":5", "model", "an integer"},
+        {"\"temperature\":\"NaN\"", "temperature", "a string"},
+        {"\"temperature\":true", "temperature", "a boolean"},
+        {"\"top_p\":[]", "top_p", "a list"},
+        {"\"min_p\":{}", "min_p", "an object"},
+        {"\"top_k\":1.5", "top_k", "an integer"},
+        {"\"seed\":\"1\"", "seed", "an integer"},
+        {"\"max_tokens\":\"5\"", "max_tokens", "an integer"},
+        {"\"max_tokens\":5.5", "max_tokens", "an integer"},
+        {"\"min_tokens\":false", "min_tokens", "an integer"},
+        {"\"stop\":5", "stop", "an integer"},
+        {"\"stop\":[5]", "stop", "an integer"},
+        {"\"stop_token_ids\":\"1\"", "stop_token_ids", "a list"},
+        {"\"stop_token_ids\":[-1]", "stop_token_ids", "entry 0"},
+        {"\"ignore_eos\":1", "ignore_eos", "true or false"},
+        {"\"logprobs\":5", "logprobs", "top_logprobs"},
+        {"\"top_logprobs\":true", "top_logprobs", "an integer"},
+        {"\"n\":\"2\"", "n", "an integer"},
+        {"\"stream\":\"yes\"", "stream", "true or false"},
+        {"\"stream\":true,\"stream_options\":[]", "stream_options", "an object"},
+        {"\"stream\":true,\"stream_options\":{\"include_usage\":1}", "include_usage",
+         "true or false"},
+        {"\"priority\":\"high\"", "priority", "an integer"},
+        {"\"cache_salt\":7", "cache_salt", "a string"},
+        {"\"cache_salt\":\"a\\u0000b\"", "cache_salt", "NUL"},
+        {"\"refrain\":true", "refrain", "an object"},
+        {"\"response_format\":\"json\"", "response_format", "type"},
+        {"\"tools\":{}", "tools", "a list"},
+        {"\"tools\":[5]", "tools[0]", "function"},
+        {"\"tools\":[{\"type\":\"function\"}]", "tools[0]", "name"},
+        {"\"tool_choice\":5", "tool_choice", "auto"},
+        {"\"chat_template_kwargs\":[]", "chat_template_kwargs", "an object"},
+        {"\"documents\":{}", "documents", "a list"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        refuse(cases[i].member, cases[i].param, cases[i].words);
+}
+
+static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
+{
+    (void)state;
+    refuse("\"temperature\":-0.5", "temperature", "is -0.5; it must be at least 0");
+    refuse("\"top_p\":0", "top_p", "is 0; it must be above 0 and at most 1");
+    refuse("\"top_p\":1.01", "top_p", "at most 1");
+    refuse("\"min_p\":-0.1", "min_p", "at least 0");
+    refuse("\"top_k\":-2", "top_k", "is -2; it must be at least -1");
+    refuse("\"repetition_penalty\":0", "repetition_penalty", "above 0 and at most 2");
+    refuse("\"presence_penalty\":2.5", "presence_penalty", "at most 2");
+    refuse("\"frequency_penalty\":-3", "frequency_penalty", "at least -2");
+    refuse("\"max_tokens\":0", "max_tokens", "is 0; it must be at least 1");
+    refuse("\"max_tokens\":-5", "max_tokens", "is -5");
+    refuse("\"max_tokens\":1e18", "max_tokens", "at most 16777216");
+    refuse("\"max_tokens\":9223372036854775807", "max_tokens", "at most 16777216");
+    refuse("\"n\":0", "n", "at least 1");
+    refuse("\"n\":17", "n", "at most 16");
+    refuse("\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "at most 20");
+    refuse("\"top_logprobs\":3", "top_logprobs", "needs 'logprobs'");
+    refuse("\"stop\":\"\"", "stop", "empty");
+    refuse("\"stop\":[\"a\",\"\"]", "stop", "empty");
+    refuse("\"stop\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]", "stop", "17 strings");
+    refuse("\"priority\":2147483648", "priority", "2147483647");
+    refuse("\"min_tokens\":9,\"max_tokens\":8", "min_tokens", "is 9, more than 'max_tokens' 8");
+}
+
+static void test_fields_that_we_lack_are_refused_by_name(void **state)
+{
+    static const char *const names[] = {
+        "logit_bias", "guided_json",     "guided_regex",  "prompt_logprobs",
+        "suffix",     "use_beam_search", "chat_template", "structured_outputs"};
+    char member[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)snprintf(member, sizeof(member), "\"%s\":{\"1\":2}", names[i]);
+        refuse(member, names[i], "not supported yet");
+    }
+    refuse("\"response_format\":{\"type\":\"json_object\"}", "response_format",
+           "not supported yet");
+    refuse("\"tool_choice\":\"required\"", "tool_choice", "not supported yet");
+    refuse("\"tool_choice\":{\"type\":\"function\"}", "tool_choice", "not supported yet");
+    refuse("\"best_of\":2", "best_of", "not supported");
+    refuse("\"stream_options\":{\"include_usage\":true}", "stream_options", "needs 'stream'");
+    refuse("\"continue_final_message\":true,\"add_generation_prompt\":true",
+           "continue_final_message", "exclude");
+    refuse("\"chat_template_kwargs\":{\"chat_template\":\"x\"}", "chat_template_kwargs",
+           "chat_template");
+}
+
+static void test_bodies_that_are_no_request_are_refused(void **state)
+{
+    static const char *const bodies[] = {
+        "",
+        "{",
+        "[]",
+        "null",
+        "5",
+        "{\"messages\":\"hi\"}",
+        "{\"messages\":[null]}",
+        "{\"messages\":[{\"content\":\"no role\"}]}",
+        "{\"messages\":[]}",
+        "{}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\sb\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\ud83db\"}]}",
+        "{" CHAT_MESSAGES ",\"temperature\":NaN}",
+        "{" CHAT_MESSAGES ",\"top_p\":-Infinity}",
+        "{" CHAT_MESSAGES ",\"temperature\":1e999}",
+        "{" CHAT_MESSAGES ",\"seed\":9223372036854775808}",
+        "{\"messages\":[{\"role\":\"wizard\",\"content\":\"x\"}]}",
+        "{\"messages\":[{\"role\":\"user\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":5}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct parsed parsed = parse(API_CHAT, bodies[i]);
+        if (parsed.r == 0)
+            print_message("accepted: %s\n", bodies[i]);
+        assert_true(parsed.r < 0);
+        assert_int_equal(parsed.error.status, 400);
+        assert_true(parsed.error.message[0] != '\0');
+        done(&parsed);
+    }
+}
+
+static void test_values_arrive_where_they_belong(void **state)
+{
+    struct parsed p = chat("\"model\":\"m\",\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
+                           "\"top_k\":40,\"seed\":-7,\"max_tokens\":5,\"max_completion_tokens\":6,"
+                           "\"min_tokens\":2,\"stop\":[\"ab\",\"c\"],\"stop_token_ids\":[9,8],"
+                           "\"logprobs\":true,\"top_logprobs\":4,\"n\":3,\"stream\":true,"
+                           "\"stream_options\":{\"include_usage\":true},\"priority\":-2,"
+                           "\"cache_salt\":\"s\",\"refrain\":{\"explain\":true}");
+    const struct api_request *q = &p.request;
+    (void)state;
+    assert_int_equal(p.r, 0);
+    assert_string_equal(q->model, "m");
+    assert_true(q->temperature == 0.5 && q->top_p == 0.25 && q->min_p == 0.125);
+    assert_true(isnan(q->repetition_penalty));
+    assert_int_equal(q->top_k, 40);
+    assert_true(q->has_seed && q->seed == -7);
+    assert_int_equal(q->tokens_max, 6); /* max_completion_tokens wins */
+    assert_int_equal(q->tokens_min, 2);
+    assert_int_equal(q->stop_count, 2);
+    assert_string_equal(q->stop[0], "ab");
+    assert_int_equal(q->stop_bytes[1], 1);
+    assert_int_equal(q->stop_ids_count, 2);
+    assert_int_equal(q->stop_ids[1], 8);
+    assert_int_equal(q->logprobs, 5); /* the chosen one and four */
+    assert_int_equal(q->n, 3);
+    assert_true(q->stream && q->include_usage && !q->continuous_usage);
+    assert_int_equal(q->priority, -2);
+    assert_string_equal(q->cache_salt, "s");
+    assert_true(q->explain && q->add_generation_prompt && q->skip_special_tokens);
+    assert_false(q->add_special_tokens || q->ignore_eos || q->echo);
+    done(&p);
+}
+
+static const char *content(const struct parsed *p, size_t i)
+{
+    return json_string_value(json_object_get(json_array_get(p->request.messages, i), "content"));
+}
+
+static void test_messages_are_made_uniform(void **state)
+{
+    struct parsed p = parse(
+        API_CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"one\"},"
+        "{\"type\":\"text\",\"text\":\"two\"}]},"
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"type\":"
+        "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}},"
+        "{\"function\":{\"name\":\"g\",\"arguments\":\"null\"}},{\"function\":{\"name\":\"h\"}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"22\"},"
+        "{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[]},"
+        "{\"role\":\"assistant\",\"content\":[],\"tool_calls\":null}]}");
+    (void)state;
+    assert_int_equal(p.r, 0);
+    assert_int_equal(json_array_size(p.request.messages), 5);
+    assert_string_equal(content(&p, 0), "one\ntwo");
+    assert_string_equal(content(&p, 1), "");
+    assert_string_equal(content(&p, 2), "22");
+    assert_string_equal(content(&p, 4), "");
+    const json_t *calls = json_object_get(json_array_get(p.request.messages, 1), "tool_calls");
+    assert_int_equal(json_array_size(calls), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *arguments =
+            json_object_get(json_object_get(json_array_get(calls, i), "function"), "arguments");
+        assert_true(json_is_object(arguments));
+        assert_int_equal(json_object_size(arguments), i == 0 ? 1 : 0);
+    }
+    assert_null(json_object_get(json_array_get(p.request.messages, 3), "tool_calls"));
+    assert_null(json_object_get(json_array_get(p.request.messages, 4), "tool_calls"));
+    assert_non_null(json_object_get(json_array_get(p.request.messages, 2), "tool_call_id"));
+    done(&p);
+}
+
+static void test_arguments_that_are_no_object_name_their_place(void **state)
+{
+    struct parsed p = parse(
+        API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
+                  "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{bad\"}}]}]}");
+    (void)state;
+    assert_true(p.r < 0);
+    assert_string_equal(p.error.param, "messages[1].tool_calls[0].function.arguments");
+    done(&p);
+}
+
+static void test_prompts_come_in_four_shapes(void **state)
+{
+    struct parsed p = parse(API_COMPLETIONS, "{\"prompt\":\"one\",\"echo\":true}");
+    (void)state;
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.prompts_count, 1);
+    assert_string_equal(p.request.prompts[0].text, "one");
+    assert_int_equal(p.request.tokens_max, 0); /* the request's default needs the model */
+    assert_true(p.request.echo && p.request.add_special_tokens);
+    done(&p);
+    p = parse(API_COMPLETIONS, "{\"prompt\":[\"a\",\"bc\"],\"logprobs\":0}");
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.prompts_count, 2);
+    assert_int_equal(p.request.prompts[1].bytes, 2);
+    assert_int_equal(p.request.logprobs, 1); /* 0: the chosen token's alone */
+    done(&p);
+    p = parse(API_COMPLETIONS, "{\"prompt\":[5,6,7]}");
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.prompts_count, 1);
+    assert_null(p.request.prompts[0].text);
+    assert_int_equal(p.request.prompts[0].ids_count, 3);
+    assert_int_equal(p.request.prompts[0].ids[2], 7);
+    done(&p);
+    p = parse(API_COMPLETIONS, "{\"prompt\":[[5],[6,7]],\"n\":2}");
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.prompts_count, 2);
+    assert_int_equal(p.request.prompts[1].ids_count, 2);
+    done(&p);
+}
+
+static void test_prompts_that_make_no_sense_are_refused(void **state)
+{
+    static const char *const bodies[] = {"{}",
+                                         "{\"prompt\":[]}",
+                                         "{\"prompt\":5}",
+                                         "{\"prompt\":[[]]}",
+                                         "{\"prompt\":[5,\"a\"]}",
+                                         "{\"prompt\":[\"a\",5]}",
+                                         "{\"prompt\":[-1]}",
+                                         "{\"prompt\":[1.5]}",
+                                         "{\"prompt\":{\"a\":1}}",
+                                         "{\"prompt\":\"a\",\"suffix\":\"b\"}",
+                                         "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":1}",
+                                         "{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true}",
+                                         "{\"prompt\":\"a\",\"logprobs\":true}",
+                                         "{\"prompt\":\"a\",\"best_of\":2}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct parsed parsed = parse(API_COMPLETIONS, bodies[i]);
+        if (parsed.r == 0)
+            print_message("accepted: %s\n", bodies[i]);
+        assert_true(parsed.r < 0);
+        assert_int_equal(parsed.error.status, 400);
+        assert_true(parsed.error.param[0] != '\0');
+        done(&parsed);
+    }
+}
+
+static void test_tokenize_takes_a_prompt_or_messages(void **state)
+{
+    struct parsed p = parse(API_TOKENIZE, "{\"prompt\":\"a\",\"return_token_strs\":true}");
+    (void)state;
+    assert_int_equal(p.r, 0);
+    assert_true(p.request.add_special_tokens && p.request.return_token_strs);
+    done(&p);
+    p = parse(API_TOKENIZE, "{" CHAT_MESSAGES "}");
+    assert_int_equal(p.r, 0);
+    assert_false(p.request.add_special_tokens); /* the template writes BOS itself */
+    done(&p);
+    p = parse(API_TOKENIZE, "{" CHAT_MESSAGES ",\"prompt\":\"a\"}");
+    assert_true(p.r < 0);
+    done(&p);
+    p = parse(API_TOKENIZE, "{}");
+    assert_true(p.r < 0);
+    done(&p);
+    p = parse(API_DETOKENIZE, "{\"tokens\":[1,2]}");
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.prompts[0].ids_count, 2);
+    done(&p);
+    p = parse(API_DETOKENIZE, "{\"tokens\":\"x\"}");
+    assert_true(p.r < 0);
+    done(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fields_of_the_right_type_and_range_are_taken),
+        cmocka_unit_test(test_null_is_absent_for_every_optional_field),
+        cmocka_unit_test(test_fields_of_the_wrong_type_name_themselves),
+        cmocka_unit_test(test_numbers_out_of_range_are_told_with_their_bounds),
+        cmocka_unit_test(test_fields_that_we_lack_are_refused_by_name),
+        cmocka_unit_test(test_bodies_that_are_no_request_are_refused),
+        cmocka_unit_test(test_values_arrive_where_they_belong),
+        cmocka_unit_test(test_messages_are_made_uniform),
+        cmocka_unit_test(test_arguments_that_are_no_object_name_their_place),
+        cmocka_unit_test(test_prompts_come_in_four_shapes),
+        cmocka_unit_test(test_prompts_that_make_no_sense_are_refused),
+        cmocka_unit_test(test_tokenize_takes_a_prompt_or_messages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,216 @@
+/* choice.c: ids of a worker -> text that may be sent. */
+#include <cmocka.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "router/choice.h"
+#include "tests/unit/router/tiny_card.h"
+
+struct fixture {
+    struct model_card *card;
+    struct tokenizer *tokenizer;
+    struct api_request fields;
+    struct choice_plan plan;
+    struct choice choice;
+};
+
+static void setup(struct fixture *f)
+{
+    struct errmsg err = {""};
+    memset(f, 0, sizeof(*f));
+    f->card = tiny_card(NULL);
+    assert_int_equal(tokenizer_new(f->card, &f->tokenizer, &err), 0);
+    f->fields.kind = API_CHAT;
+    f->fields.skip_special_tokens = true;
+    f->plan = (struct choice_plan){
+        .tokenizer = f->tokenizer, .fields = &f->fields, .text_bytes_max = 1 << 16};
+    f->choice.dispatch.group = 7;
+    f->choice.dispatch.why = "prefix";
+}
+
+static void teardown(struct fixture *f)
+{
+    choice_done(&f->choice);
+    tokenizer_free(f->tokenizer);
+    model_card_unref(f->card);
+}
+
+/* Each byte of `text` is a token; '$' stands for the end token. */
+static bool take(struct fixture *f, const char *text, Refrain__Finish finish)
+{
+    Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
+    uint32_t ids[64];
+    size_t count = strlen(text);
+    bool over = false;
+
+    for (size_t i = 0; i < count; i++)
+        ids[i] = text[i] == '$' ? TINY_END : TINY_BYTE(text[i]);
+    item.ids.data = (uint8_t *)ids;
+    item.ids.len = count * sizeof(*ids);
+    item.finish = finish;
+    item.first = f->choice.tokens == 0;
+    item.cached_tokens = 48;
+    item.miss = (char *)"evicted";
+    assert_int_equal(choice_take(&f->choice, &item, &over), 0);
+    return over;
+}
+
+static void expect_text(const struct fixture *f, const char *want)
+{
+    assert_string_equal(f->choice.text.data, want);
+}
+
+static void test_stop_id_is_counted_and_not_shown(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "ab", REFRAIN__FINISH__FINISH_NONE));
+    assert_true(take(&f, "c$", REFRAIN__FINISH__FINISH_STOP));
+    expect_text(&f, "abc");
+    assert_int_equal(f.choice.tokens, 4);
+    assert_string_equal(f.choice.finish_reason, "stop");
+    assert_int_equal(f.choice.stop_kind, CHUNK_STOP_NONE); /* the model's own end */
+    assert_int_equal(f.choice.cached_tokens, 48);
+    assert_int_equal(f.choice.group, 7);
+    assert_string_equal(f.choice.miss, "evicted");
+    teardown(&f);
+}
+
+static void test_a_clients_stop_id_is_the_stop_reason(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, "ab", REFRAIN__FINISH__FINISH_STOP));
+    expect_text(&f, "a");
+    assert_int_equal(f.choice.stop_kind, CHUNK_STOP_ID);
+    assert_int_equal(f.choice.stop_id, TINY_BYTE('b'));
+    teardown(&f);
+}
+
+static void test_stop_string_across_steps_ends_before_the_worker_does(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.stop[0] = "END";
+    f.fields.stop_bytes[0] = 3;
+    f.fields.stop[1] = "zz";
+    f.fields.stop_bytes[1] = 2;
+    f.fields.stop_count = 2;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "xE", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "x"); /* E may become END */
+    assert_false(take(&f, "N", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "x");
+    assert_true(take(&f, "Dxx", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "x");
+    assert_true(f.choice.done);
+    assert_string_equal(f.choice.finish_reason, "stop");
+    assert_int_equal(f.choice.stop_kind, CHUNK_STOP_TEXT);
+    assert_int_equal(f.choice.stop_which, 0);
+    assert_int_equal(f.choice.tokens, 4); /* what came behind it does not count */
+    teardown(&f);
+}
+
+static void test_held_text_comes_out_at_the_end(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.stop[0] = "END";
+    f.fields.stop_bytes[0] = 3;
+    f.fields.stop_count = 1;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, "aEN", REFRAIN__FINISH__FINISH_LENGTH));
+    expect_text(&f, "aEN");
+    assert_string_equal(f.choice.finish_reason, "length");
+    teardown(&f);
+}
+
+static void test_stop_strings_wait_for_min_tokens(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.stop[0] = "b";
+    f.fields.stop_bytes[0] = 1;
+    f.fields.stop_count = 1;
+    f.fields.tokens_min = 3;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "ab", REFRAIN__FINISH__FINISH_NONE));
+    assert_true(take(&f, "cbd", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "abc");
+    teardown(&f);
+}
+
+static void test_half_characters_are_held_and_broken_ones_replaced(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "\xe4\xbd", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "");
+    assert_false(take(&f, "\xa0", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "\xe4\xbd\xa0");
+    assert_true(take(&f, "\xf0", REFRAIN__FINISH__FINISH_LENGTH));
+    expect_text(&f, "\xe4\xbd\xa0\xef\xbf\xbd");
+    teardown(&f);
+}
+
+static void test_echo_comes_first_and_again_after_a_restart(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.choice.echo = "prompt ";
+    f.choice.echo_bytes = 7;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "ab", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "prompt ab");
+    choice_restart(&f.choice); /* the worker was lost, nothing was sent */
+    assert_int_equal(f.choice.tokens, 0);
+    assert_true(take(&f, "c", REFRAIN__FINISH__FINISH_LENGTH));
+    expect_text(&f, "prompt c");
+    teardown(&f);
+}
+
+static void test_ids_that_are_none_are_the_workers_fault(void **state)
+{
+    struct fixture f;
+    uint32_t ids[2] = {TINY_BYTE('a'), 259};
+    Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
+    bool over = false;
+    (void)state;
+    setup(&f);
+    choice_init(&f.choice, NULL, &f.plan);
+    item.ids.data = (uint8_t *)ids;
+    item.ids.len = sizeof(ids);
+    assert_int_equal(choice_take(&f.choice, &item, &over), -EPROTO);
+    item.ids.len = 3;
+    assert_int_equal(choice_take(&f.choice, &item, &over), -EPROTO);
+    item.ids.len = 0;
+    item.finish = REFRAIN__FINISH__FINISH_STOP;
+    assert_int_equal(choice_take(&f.choice, &item, &over), -EPROTO);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stop_id_is_counted_and_not_shown),
+        cmocka_unit_test(test_a_clients_stop_id_is_the_stop_reason),
+        cmocka_unit_test(test_stop_string_across_steps_ends_before_the_worker_does),
+        cmocka_unit_test(test_held_text_comes_out_at_the_end),
+        cmocka_unit_test(test_stop_strings_wait_for_min_tokens),
+        cmocka_unit_test(test_half_characters_are_held_and_broken_ones_replaced),
+        cmocka_unit_test(test_echo_comes_first_and_again_after_a_restart),
+        cmocka_unit_test(test_ids_that_are_none_are_the_workers_fault),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
