@@ -1,0 +1,91 @@
+/* test_batch.c - a plan of two sequences laid end to end; numbers by hand. */
+#include <cmocka.h>
+#include <string.h>
+
+#include "worker/engine/batch.h"
+
+static struct sequence sequence_of(uint32_t *ids, uint32_t count, uint32_t *table, uint32_t blocks)
+{
+    struct sequence seq = {.ids = ids, .ids_count = count};
+    seq.table.ids = table;
+    seq.table.count = blocks;
+    return seq;
+}
+
+static void test_rows_tables_and_outputs_of_a_mixed_step(void **state)
+{
+    uint32_t long_ids[40], long_table[3] = {7, 8, 9};
+    uint32_t short_ids[18], short_table[2] = {4, 5};
+    struct batch batch;
+    (void)state;
+    for (uint32_t i = 0; i < 40; i++)
+        long_ids[i] = 100 + i;
+    for (uint32_t i = 0; i < 18; i++)
+        short_ids[i] = 200 + i;
+    struct sequence decode = sequence_of(short_ids, 18, short_table, 2);
+    struct sequence prefill = sequence_of(long_ids, 40, long_table, 3);
+    struct plan_entry entries[2] = {{&decode, 17, 1, true}, {&prefill, 16, 16, false}};
+    struct plan_copy copies[1] = {{3, 9, 5}};
+    const struct step_plan plan = {entries, 2, copies, 1, 17};
+
+    assert_int_equal(batch_init(&batch, 32, 4, 8, NULL), 0);
+    batch_build(&batch, &plan);
+    const struct step *step = &batch.descriptor.step;
+    assert_int_equal(batch.descriptor.kind, STEP_FORWARD);
+    assert_int_equal(batch.descriptor.number, 1);
+    assert_int_equal(step->rows, 17);
+    assert_int_equal(step->sequences, 2);
+    assert_int_equal(step->ids[0], 217);
+    assert_int_equal(step->position[0], 17);
+    assert_int_equal(step->ids[1], 116);
+    assert_int_equal(step->ids[16], 131);
+    assert_int_equal(step->position[16], 31);
+    assert_int_equal(step->row_first[0], 0);
+    assert_int_equal(step->row_first[1], 1);
+    assert_int_equal(step->row_first[2], 17);
+    assert_int_equal(step->table_stride, 2); /* positions up to 31 */
+    assert_int_equal(step->table[0], 4);
+    assert_int_equal(step->table[1], 5);
+    assert_int_equal(step->table[2], 7);
+    assert_int_equal(step->table[3], 8);
+    assert_int_equal(step->outputs, 1);
+    assert_int_equal(step->out_row[0], 0);
+    assert_int_equal(batch.out_entry[0], 0);
+    assert_int_equal(batch.descriptor.copies_count, 1);
+    assert_int_equal(batch.descriptor.copies[0].from, 3);
+    assert_int_equal(batch.descriptor.copies[0].tokens, 5);
+
+    entries[1] = (struct plan_entry){&prefill, 32, 8, true}; /* the prompt's end */
+    const struct step_plan next = {entries + 1, 1, copies, 0, 8};
+    batch_build(&batch, &next);
+    assert_int_equal(batch.descriptor.number, 2);
+    assert_int_equal(step->table_stride, 3);
+    assert_int_equal(step->table[2], 9);
+    assert_int_equal(step->out_row[0], 7);
+    assert_int_equal(batch.descriptor.copies_count, 0);
+    batch_done(&batch);
+}
+
+static void test_warm_up_is_one_sequence_from_position_0(void **state)
+{
+    struct batch batch;
+    (void)state;
+    assert_int_equal(batch_init(&batch, 32, 4, 8, NULL), 0);
+    batch_build_warm_up(&batch, 20);
+    const struct step *step = &batch.descriptor.step;
+    assert_int_equal(step->rows, 20);
+    assert_int_equal(step->table_stride, 2);
+    assert_int_equal(step->position[19], 19);
+    assert_int_equal(step->out_row[0], 19);
+    assert_int_equal(step->outputs, 1);
+    batch_done(&batch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_tables_and_outputs_of_a_mixed_step),
+        cmocka_unit_test(test_warm_up_is_one_sequence_from_position_0),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+/* test_settings.c - flags of refrain-worker: defaults, refusals with sentences, paths. */
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "worker/settings.h"
+
+static int parse(struct worker_settings *settings, const char *const *flags, struct errmsg *err)
+{
+    char *argv[16] = {(char *)"refrain-worker", (char *)"--model=m.gguf",
+                      (char *)"--run-dir=/run/x"};
+    int argc = 3;
+    while (*flags != NULL)
+        argv[argc++] = (char *)(uintptr_t)*flags++;
+    return worker_settings_parse(settings, argc, argv, err);
+}
+
+static void test_defaults_are_vllms_where_it_has_them(void **state)
+{
+    static const char *const none[] = {NULL};
+    struct worker_settings s;
+    struct errmsg err = {""};
+    char path[WORKER_PATH_MAX];
+    (void)state;
+    assert_int_equal(parse(&s, none, &err), 0);
+    assert_int_equal(s.sequences_max, 256);
+    assert_int_equal(s.step_tokens_max, 2048);
+    assert_int_equal(s.context_tokens, 0);
+    assert_int_equal(s.kv_bytes, 1u << 30);
+    assert_int_equal(s.ranks, 1);
+    assert_true(s.threads >= 1);
+    assert_true(s.prefix_caching);
+    assert_string_equal(s.router_endpoints, "ipc:///run/x/router.sock");
+    worker_data_path(&s, path);
+    assert_string_equal(path, "/run/x/worker-0.sock");
+    worker_admin_path(&s, 0, path);
+    assert_string_equal(path, "/run/x/worker-0.admin.sock");
+    worker_admin_path(&s, 3, path);
+    assert_string_equal(path, "/run/x/worker-0-rank-3.admin.sock");
+    worker_settings_done(&s);
+}
+
+static void test_flags_in_vllms_spelling_are_taken(void **state)
+{
+    static const char *const flags[] = {"--max_num_seqs=8",
+                                        "--no-enable-prefix-caching",
+                                        "--kv-cache-memory",
+                                        "2GiB",
+                                        "--tensor-parallel-size=2",
+                                        "--threads=3",
+                                        "--reference",
+                                        NULL};
+    struct worker_settings s;
+    struct errmsg err = {""};
+    (void)state;
+    assert_int_equal(parse(&s, flags, &err), 0);
+    assert_int_equal(s.sequences_max, 8);
+    assert_false(s.prefix_caching);
+    assert_int_equal(s.kv_bytes, 2ull << 30);
+    assert_int_equal(s.ranks, 2);
+    assert_int_equal(s.threads, 3);
+    assert_int_equal(s.backend, WORKER_BACKEND_REF);
+    worker_settings_done(&s);
+}
+
+static void test_what_cannot_be_is_refused_by_a_sentence(void **state)
+{
+    static const struct {
+        const char *flag, *part;
+    } cases[] = {
+        {"--block-size=32", "blocks have 16 tokens"},
+        {"--ids=x", "--check"},
+        {"--router-endpoint=tcp://a:1", "--insecure-tcp"},
+        {"--data-endpoint=http://a", "no ipc:// or tcp://"},
+        {"--router-endpoint=ipc://a,tcp://b:1", "--insecure-tcp"},
+        {"--tensor-parallel-size=0", "between 1 and 8"},
+        {"--gpu-memory-utilization=0.5", "--kv-cache-memory"},
+        {"--max-gpu-memory=1", "--kv-cache-memory"},
+        {"--max-paddings=1", "--max-num-batched-tokens"},
+        {"--enforce-eager", "graphs"},
+        {"--no-such-flag", "--help"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const flags[] = {cases[i].flag, NULL};
+        struct worker_settings s;
+        struct errmsg err = {""};
+        assert_true(parse(&s, flags, &err) < 0);
+        if (strstr(err.text, cases[i].part) == NULL)
+            fail_msg("%s: %s", cases[i].flag, err.text);
+    }
+}
+
+static void test_tcp_is_allowed_when_said_so(void **state)
+{
+    static const char *const flags[] = {"--data-endpoint=tcp://127.0.0.1:1", "--insecure-tcp",
+                                        NULL};
+    struct worker_settings s;
+    struct errmsg err = {""};
+    (void)state;
+    assert_int_equal(parse(&s, flags, &err), 0);
+    worker_settings_done(&s);
+}
+
+static void test_a_run_dir_too_long_for_a_socket_is_refused(void **state)
+{
+    char flag[160] = "--run-dir=/";
+    const char *const flags[] = {flag, NULL};
+    struct worker_settings s;
+    struct errmsg err = {""};
+    (void)state;
+    memset(flag + 11, 'a', 120);
+    assert_int_equal(parse(&s, flags, &err), -ENAMETOOLONG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults_are_vllms_where_it_has_them),
+        cmocka_unit_test(test_flags_in_vllms_spelling_are_taken),
+        cmocka_unit_test(test_what_cannot_be_is_refused_by_a_sentence),
+        cmocka_unit_test(test_tcp_is_allowed_when_said_so),
+        cmocka_unit_test(test_a_run_dir_too_long_for_a_socket_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* test_submit.c - a Submit message becomes a command, or a sentence for the client. */
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "worker/submit.h"
+
+struct fixture {
+    struct model_card card;
+    struct submit_limits limits;
+    Refrain__Submit submit;
+    Refrain__Sampling sampling;
+    uint32_t ids[8], stops[70];
+};
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    memset(&f, 0, sizeof(f));
+    f.card = (struct model_card){.fingerprint = (char *)"fp", .vocab_size = 100, .eos_count = 2};
+    f.card.eos_ids[0] = 2;
+    f.card.eos_ids[1] = 3;
+    f.limits = (struct submit_limits){&f.card, 6};
+    refrain__submit__init(&f.submit);
+    refrain__sampling__init(&f.sampling);
+    f.sampling.top_p = 1;
+    f.sampling.repetition_penalty = 1;
+    f.sampling.tokens_max = 5;
+    f.sampling.stop_ids = f.stops;
+    f.submit.request_id = (char *)"r";
+    f.submit.ids = (ProtobufCBinaryData){12, (uint8_t *)f.ids};
+    f.submit.sampling = &f.sampling;
+    f.ids[0] = 99;
+    *state = &f;
+    return 0;
+}
+
+static void assert_refused(struct fixture *f, const char *part)
+{
+    struct command *command = NULL;
+    struct errmsg err = {""};
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1, &command, &err), -EINVAL);
+    assert_null(command);
+    if (strstr(err.text, part) == NULL)
+        fail_msg("no '%s' in: %s", part, err.text);
+}
+
+static void test_every_field_arrives(void **state)
+{
+    struct fixture *f = *state;
+    struct command *c = NULL;
+    f->stops[0] = 7;
+    f->sampling.n_stop_ids = 1;
+    f->sampling.seed = 77;
+    f->sampling.temperature = 0.5;
+    f->submit.priority = -3;
+    f->submit.deadline_ms = 10;
+    f->submit.cache_salt = (char *)"salt";
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1000, &c, NULL), 0);
+    assert_int_equal(c->kind, COMMAND_SUBMIT);
+    assert_int_equal(c->params.prompt_tokens, 3);
+    assert_int_equal(c->params.prompt[0], 99);
+    assert_int_equal(c->params.arrival_ns, 1000);
+    assert_int_equal(c->params.deadline_ns, 1000 + 10 * 1000000);
+    assert_int_equal(c->params.priority, -3);
+    assert_int_equal(c->params.sampling.seed, 77);
+    assert_true(c->params.sampling.temperature == 0.5);
+    assert_true(block_hash_equal(c->params.root, block_hash_root("fp", NULL, "salt")));
+    assert_int_equal(c->params.stop_ids_count, 3); /* its own and the model's two */
+    assert_int_equal(c->params.stop_ids[0], 7);
+    command_free(c);
+}
+
+static void test_ignore_eos_takes_the_models_ids_out(void **state)
+{
+    struct fixture *f = *state;
+    struct command *c = NULL;
+    f->stops[0] = 2; /* the router's list may hold them */
+    f->stops[1] = 9;
+    f->sampling.n_stop_ids = 2;
+    f->sampling.ignore_eos = true;
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1, &c, NULL), 0);
+    assert_int_equal(c->params.stop_ids_count, 1);
+    assert_int_equal(c->params.stop_ids[0], 9);
+    command_free(c);
+}
+
+static void test_prompts_that_cannot_be_are_refused_with_numbers(void **state)
+{
+    struct fixture *f = *state;
+    f->ids[2] = 100;
+    assert_refused(f, "token id 100 at position 2; the vocabulary has 100");
+    f->ids[2] = 0;
+    f->submit.ids.len = 11;
+    assert_refused(f, "11 bytes");
+    f->submit.ids.len = 28;
+    assert_refused(f, "7 tokens; this model's context is 6 tokens");
+    f->submit.ids.len = 0;
+    assert_refused(f, "no tokens");
+}
+
+static void test_parameters_out_of_range_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    f->sampling.tokens_max = 0;
+    assert_refused(f, "at least 1 new token");
+    f->sampling.tokens_max = 5;
+    f->sampling.tokens_min = 6;
+    assert_refused(f, "min_tokens 6");
+    f->sampling.tokens_min = 0;
+    f->sampling.temperature = NAN;
+    assert_refused(f, "temperature");
+    f->sampling.temperature = 0;
+    f->stops[0] = 100;
+    f->sampling.n_stop_ids = 1;
+    assert_refused(f, "stop token id 100");
+    for (uint32_t i = 0; i < 70; i++)
+        f->stops[i] = i;
+    f->sampling.n_stop_ids = 70;
+    assert_refused(f, "more than 64 stop token ids");
+    f->sampling.n_stop_ids = 0;
+    f->submit.adapter = (char *)"lora";
+    assert_refused(f, "adapters");
+    f->submit.adapter = (char *)"";
+    f->submit.sampling = NULL;
+    assert_refused(f, "sampling");
+}
+
+static void test_ids_of_requests_are_plain_words(void **state)
+{
+    char long_id[66];
+    (void)state;
+    memset(long_id, 'a', 65);
+    long_id[65] = '\0';
+    assert_true(submit_id_is_good("chatcmpl-1:0"));
+    assert_false(submit_id_is_good(""));
+    assert_false(submit_id_is_good("a b"));
+    assert_false(submit_id_is_good("a\"b"));
+    assert_false(submit_id_is_good("a\nb"));
+    assert_false(submit_id_is_good("\xc3\xa9"));
+    assert_false(submit_id_is_good(long_id));
+    assert_true(submit_id_is_good(long_id + 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_every_field_arrives, setup),
+        cmocka_unit_test_setup(test_ignore_eos_takes_the_models_ids_out, setup),
+        cmocka_unit_test_setup(test_prompts_that_cannot_be_are_refused_with_numbers, setup),
+        cmocka_unit_test_setup(test_parameters_out_of_range_are_refused, setup),
+        cmocka_unit_test_setup(test_ids_of_requests_are_plain_words, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
