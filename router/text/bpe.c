@@ -23,6 +23,13 @@
 
 #define MERGE_TEXT_MAX 4096 /* bytes of one line of the merge list */
 
+#define FILTER_BITS 21 /* 256 KiB; 7 of 100 pairs that are none get past it with 150,000 merges */
+
+/* One merge, or rank MERGE_RANK_NONE. */
+struct pair_value {
+    uint32_t rank, id;
+};
+
 enum whole { WHOLE_UNKNOWN = 0, WHOLE_YES, WHOLE_NO };
 
 struct bpe {
@@ -30,6 +37,8 @@ struct bpe {
     bool ignore_merges;
     bool ranks_are_ids;
     struct pair_map merges;
+    struct pair_value *byte_pairs; /* [left byte << 8 | right byte]; NULL with ranks_are_ids */
+    uint64_t *filter;              /* a bit per hashed pair: most pairs of neighbours never merge */
     struct merge merge;
     uint8_t *whole; /* enum whole, per token */
 };
@@ -119,16 +128,56 @@ int bpe_load_merges(const struct vocabulary *vocabulary, struct pair_map *map, s
     return 0;
 }
 
+static uint32_t filter_bit(uint64_t key)
+{
+    return (uint32_t)((key * UINT64_C(0xd6e8feb86659fd93)) >> (64 - FILTER_BITS));
+}
+
+/* The two first look-ups keep most questions within the second-level cache; the map itself does not
+ * fit there. Byte pairs are the first n of some 2 n questions of a word of n bytes. */
 static bool pair_by_merges(const void *model, const char *text, const struct merge_symbol *left,
                            const struct merge_symbol *right, uint32_t *ret_rank, uint32_t *ret_id)
 {
     const struct bpe *bpe = model;
-    const struct pair_entry *entry = pair_map_find(&bpe->merges, pair_key(left->id, right->id));
+    if (left->bytes + right->bytes == 2) {
+        const unsigned char *bytes = (const unsigned char *)text;
+        const struct pair_value *value =
+            &bpe->byte_pairs[(uint32_t)bytes[left->start] << 8 | bytes[right->start]];
+        *ret_rank = value->rank;
+        *ret_id = value->id;
+        return value->rank != MERGE_RANK_NONE;
+    }
+    uint64_t key = pair_key(left->id, right->id);
+    uint32_t bit = filter_bit(key);
+    if ((bpe->filter[bit / 64] >> bit % 64 & 1) == 0)
+        return false;
+    const struct pair_entry *entry = pair_map_find(&bpe->merges, key);
     if (entry == NULL)
         return false;
     *ret_rank = entry->first;
     *ret_id = entry->second;
     return true;
+}
+
+/* What pair_by_merges asks before the map. */
+static void make_short_cuts(struct bpe *bpe)
+{
+    bpe->byte_pairs = mem_alloc(65536 * sizeof(*bpe->byte_pairs));
+    memset(bpe->byte_pairs, 0xff, 65536 * sizeof(*bpe->byte_pairs));
+    bpe->filter = mem_zalloc((1u << FILTER_BITS) / 8);
+    for (size_t i = 0; i < bpe->merges.slots; i++) {
+        const struct pair_entry *entry = &bpe->merges.entries[i];
+        size_t left_bytes = 0, right_bytes = 0;
+        if (entry->key == PAIR_MAP_EMPTY)
+            continue;
+        uint32_t bit = filter_bit(entry->key), left_id = (uint32_t)(entry->key >> 32);
+        bpe->filter[bit / 64] |= UINT64_C(1) << bit % 64;
+        const char *left = vocabulary_text(bpe->vocabulary, left_id, &left_bytes);
+        const char *right = vocabulary_text(bpe->vocabulary, (uint32_t)entry->key, &right_bytes);
+        if (left_bytes == 1 && right_bytes == 1)
+            bpe->byte_pairs[(uint32_t)(unsigned char)left[0] << 8 | (unsigned char)right[0]] =
+                (struct pair_value){entry->first, entry->second};
+    }
 }
 
 static bool pair_by_ids(const void *model, const char *text, const struct merge_symbol *left,
@@ -154,6 +203,7 @@ int bpe_new(const struct vocabulary *vocabulary, bool ignore_merges, struct bpe 
             mem_free(bpe);
             return r;
         }
+        make_short_cuts(bpe);
     }
     merge_init(&bpe->merge, bpe, bpe->ranks_are_ids ? pair_by_ids : pair_by_merges);
     bpe->whole = mem_zalloc(vocabulary->count);
@@ -167,6 +217,8 @@ void bpe_free(struct bpe *bpe)
         return;
     merge_done(&bpe->merge);
     pair_map_done(&bpe->merges);
+    mem_free(bpe->byte_pairs);
+    mem_free(bpe->filter);
     mem_free(bpe->whole);
     mem_free(bpe);
 }

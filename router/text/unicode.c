@@ -94,6 +94,8 @@ static uint16_t code_point_bits(uint32_t cp)
     uint16_t bits = category_bits(cp);
     if (is_white_space(cp))
         bits |= CP_SPACE;
+    if ((cp >= 0xfe00 && cp <= 0xfe0f) || (cp >= 0xe0100 && cp <= 0xe01ef))
+        return CP_MARK; /* variation selectors: marks, but frequent (emoji) and never composed */
     if (cp < 0xc0 || (cp >= 0xd800 && cp <= 0xdfff))
         return bits;
     if ((cp >= 0x1160 && cp <= 0x11ff) ||

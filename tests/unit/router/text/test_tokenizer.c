@@ -470,10 +470,10 @@ static void test_nfc_is_applied_when_the_card_or_its_pre_tokenizer_says_so(void 
 
 /* --- time ------------------------------------------------------------------------------------ */
 
-/* Not a latency test: quadratic behaviour would take minutes, and the limit is generous enough for
- * sanitizers on a busy machine. */
+/* Not a latency test: quadratic behaviour would take minutes of CPU time, and the limit is generous
+ * enough for sanitizers. A megabyte each is in bench_tokenizer.c. */
 #define QUADRATIC_S 60.0
-#define MANY_BYTES (1u << 18)
+#define MANY_BYTES (1u << 17)
 
 static void repeat_encode(struct tokenizer *tokenizer, const char *unit)
 {
@@ -484,9 +484,9 @@ static void repeat_encode(struct tokenizer *tokenizer, const char *unit)
     for (size_t i = 0; i < bytes; i++)
         text[i] = unit[i % unit_bytes];
     token_ids_init(&ids, bytes * 3);
-    (void)clock_gettime(CLOCK_MONOTONIC, &before);
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
     assert_int_equal(tokenizer_encode(tokenizer, text, bytes, NULL, &ids), 0);
-    (void)clock_gettime(CLOCK_MONOTONIC, &after);
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
     assert_true(ids.count > 0);
     assert_true((double)(after.tv_sec - before.tv_sec) < QUADRATIC_S);
     token_ids_done(&ids);
@@ -499,9 +499,7 @@ static const char *const units[] = {
 
 static void test_much_of_one_thing_are_not_quadratic(void **state)
 {
-    const char *const pres[] = {"gpt-2",  "smollm",       "llama-bpe",   "qwen2",
-                                "gpt-4o", "deepseek-llm", "deepseek-v3", "deepseek-coder",
-                                "falcon", "tekken"};
+    const char *const pres[] = {"gpt-2", "qwen2", "gpt-4o", "deepseek-llm", "deepseek-v3"};
     (void)state;
     for (size_t p = 0; p < sizeof(pres) / sizeof(pres[0]); p++) {
         struct tokenizer *tokenizer =
