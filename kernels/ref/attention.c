@@ -18,18 +18,35 @@ struct softmax {
 static void score_tile(const float *q, const float *k_tile, uint32_t head_dim, float scale,
                        float scores[KV_BLOCK_TOKENS])
 {
-    for (uint32_t t = 0; t < KV_BLOCK_TOKENS; t++)
-        scores[t] = 0;
+    vec4 sum[4] = {{0}};
     for (uint32_t d = 0; d < head_dim; d++) {
-        for (uint32_t t = 0; t < KV_BLOCK_TOKENS; t++)
-            scores[t] += q[d] * k_tile[d * KV_BLOCK_TOKENS + t];
+        const vec4 *k = (const vec4 *)(k_tile + (size_t)d * KV_BLOCK_TOKENS);
+        for (int i = 0; i < 4; i++)
+            sum[i] += q[d] * k[i];
     }
     for (uint32_t t = 0; t < KV_BLOCK_TOKENS; t++)
-        scores[t] *= scale;
+        scores[t] = sum[t / 4][t % 4] * scale;
 }
 
-/* Fold slots [first, end) into the state and into out. */
-static void fold_tile(struct softmax *state, float *out, const float *scores, const float *v_tile,
+/* out += sum over slots [first, end) of p * v, slot by slot. */
+static void add_values(float *out, const float *p, const float *v, uint32_t head_dim,
+                       uint32_t first, uint32_t end)
+{
+    uint32_t d = 0;
+    for (; d + 4 <= head_dim; d += 4) {
+        vec4 sum = *(const vec4 *)(out + d);
+        for (uint32_t t = first; t < end; t++)
+            sum += p[t] * *(const vec4 *)(v + (size_t)t * head_dim + d);
+        *(vec4 *)(out + d) = sum;
+    }
+    for (; d < head_dim; d++) {
+        for (uint32_t t = first; t < end; t++)
+            out[d] += p[t] * v[(size_t)t * head_dim + d];
+    }
+}
+
+/* Fold slots [first, end) into the state and into out. Scores become weights. */
+static void fold_tile(struct softmax *state, float *out, float *scores, const float *v_tile,
                       uint32_t head_dim, uint32_t first, uint32_t end)
 {
     float max = state->max;
@@ -41,11 +58,10 @@ static void fold_tile(struct softmax *state, float *out, const float *scores, co
     for (uint32_t d = 0; d < head_dim; d++)
         out[d] *= keep;
     for (uint32_t t = first; t < end; t++) {
-        float p = expf(scores[t] - max);
-        state->sum += p;
-        for (uint32_t d = 0; d < head_dim; d++)
-            out[d] += p * v_tile[t * head_dim + d];
+        scores[t] = expf(scores[t] - max);
+        state->sum += scores[t];
     }
+    add_values(out, scores, v_tile, head_dim, first, end);
 }
 
 struct view { /* what one row sees of one layer */

@@ -9,6 +9,10 @@
 
 extern const struct backend_ops ref_backend_ops;
 
+/* Four neighbouring outputs (or tokens) that are computed side by side. Every lane has its own sum
+ * in the order of the loop, so the type says nothing about values. */
+typedef float vec4 __attribute__((vector_size(16), aligned(4)));
+
 /* Outputs n .. n + 15 of a weight, all of K: [rows / 16][columns][16], zeros past the last row. */
 #define REF_PANEL 16
 struct ref_weight {
