@@ -36,7 +36,7 @@ void dtype_to_f32(enum dtype dtype, const void *from, float *to, size_t count);
 struct dtype_group {
     float scale[2]; /* equal but for Q6_K, whose groups are 16 wide */
     float min;
-    int8_t q[32]; /* 0..15 for the 4-bit types, 0..31 for 5 bits, -32..31 for 6, all of int8 for 8 */
+    int8_t q[32]; /* 0..15 of 4 bits, 0..31 of 5, -32..31 of 6, any of 8 */
 };
 /* True: a type made of groups of 32 (all the Q types). */
 bool dtype_is_quantised(enum dtype dtype);

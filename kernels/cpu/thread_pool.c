@@ -59,12 +59,11 @@ struct thread_pool {
     _Atomic bool caller_parked;
 };
 
-static void cpu_relax(void)
-{
 #if defined(__x86_64__)
-    __builtin_ia32_pause();
+#define cpu_relax() __builtin_ia32_pause()
+#else
+#define cpu_relax() ((void)0)
 #endif
-}
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t expected)
 {
