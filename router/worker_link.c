@@ -446,11 +446,13 @@ static void watch(struct worker_link *link, uv_poll_t *poll, void *socket, uv_po
     int fd = -1;
     size_t bytes = sizeof(fd);
     (void)zmq_getsockopt(socket, ZMQ_FD, &fd, &bytes);
-    ASSERT(uv_poll_init(link->links->loop, poll, fd) == 0);
+    int r = uv_poll_init(link->links->loop, poll, fd);
+    ASSERT(r == 0);
     poll->data = link;
     link->handles_open++;
     link->links->handles_open++;
-    ASSERT(uv_poll_start(poll, UV_READABLE, cb) == 0);
+    r = uv_poll_start(poll, UV_READABLE, cb);
+    ASSERT(r == 0);
 }
 
 int worker_link_new(struct worker_links *links, const Refrain__Announce *announce,

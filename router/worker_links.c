@@ -249,8 +249,10 @@ static int open_registration(struct worker_links *links, struct errmsg *err)
         return errmsg_set(err, -zmq_errno(), "bind '%s': %s", links->settings.registration_endpoint,
                           zmq_strerror(zmq_errno()));
     (void)zmq_getsockopt(links->registration, ZMQ_FD, &fd, &bytes);
-    ASSERT(uv_poll_init(links->loop, &links->registration_poll, fd) == 0);
-    ASSERT(uv_poll_start(&links->registration_poll, UV_READABLE, on_registration) == 0);
+    int r = uv_poll_init(links->loop, &links->registration_poll, fd);
+    ASSERT(r == 0);
+    r = uv_poll_start(&links->registration_poll, UV_READABLE, on_registration);
+    ASSERT(r == 0);
     return 0;
 }
 

@@ -523,7 +523,7 @@ int request_json_parse(enum api_kind kind, const void *body, size_t bytes, struc
 
     set_defaults(kind, ret);
     if (json_parse(body, bytes, SIZE_MAX, &ret->root, &err) < 0)
-        return api_error_set(error, 400, "invalid_json", NULL, "The body is no valid %s.",
+        return api_error_set(error, 400, "invalid_json", NULL, "The body is refused: %s.",
                              err.text);
     if (!json_is_object(ret->root))
         return api_error_set(error, 400, "invalid_json", NULL,
