@@ -58,7 +58,7 @@ void *jinja_alloc(struct jinja_eval *ev, size_t bytes)
 
 int jinja_charge(struct jinja_eval *ev, uint64_t steps)
 {
-    if (steps > CHAT_TEMPLATE_STEPS_MAX - ev->steps)
+    if (ev->steps > CHAT_TEMPLATE_STEPS_MAX || steps > CHAT_TEMPLATE_STEPS_MAX - ev->steps)
         return jinja_fail(ev, -E2BIG, "the template takes more than %u steps",
                           CHAT_TEMPLATE_STEPS_MAX);
     ev->steps += (uint32_t)steps;
@@ -73,14 +73,25 @@ int jinja_enter(struct jinja_eval *ev)
     return jinja_charge(ev, 1);
 }
 
+/* The place of `symbol` in one scope, or NULL. Long scopes cost steps. */
+static struct jinja_binding *find_binding(struct jinja_eval *ev, const struct jinja_scope *scope,
+                                          uint32_t symbol)
+{
+    ev->steps += scope->count / 16; /* jinja_charge will notice */
+    for (uint32_t i = 0; i < scope->count; i++) {
+        if (scope->bindings[i].symbol == symbol)
+            return &scope->bindings[i];
+    }
+    return NULL;
+}
+
 int jinja_lookup(struct jinja_eval *ev, uint32_t symbol, struct value *ret)
 {
     for (const struct jinja_scope *scope = ev->scope; scope != NULL; scope = scope->parent) {
-        for (uint32_t i = 0; i < scope->count; i++) {
-            if (scope->bindings[i].symbol == symbol) {
-                *ret = scope->bindings[i].value;
-                return 0;
-            }
+        const struct jinja_binding *binding = find_binding(ev, scope, symbol);
+        if (binding != NULL) {
+            *ret = binding->value;
+            return 0;
         }
     }
     if (ev->root[symbol].type != VALUE_MISSING) {
@@ -101,11 +112,10 @@ int jinja_assign(struct jinja_eval *ev, uint32_t symbol, const struct value *val
         ev->root[symbol] = *value;
         return 0;
     }
-    for (uint32_t i = 0; i < scope->count; i++) {
-        if (scope->bindings[i].symbol == symbol) {
-            scope->bindings[i].value = *value;
-            return 0;
-        }
+    struct jinja_binding *binding = find_binding(ev, scope, symbol);
+    if (binding != NULL) {
+        binding->value = *value;
+        return 0;
     }
     if (scope->count == scope->capacity) {
         uint32_t capacity = scope->capacity ? scope->capacity * 2 : 4;

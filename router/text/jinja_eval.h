@@ -154,6 +154,8 @@ const struct jinja_callable *jinja_method_match(const struct jinja_callable *fir
 /* Attribute paths of map, sort, join...: "a.b.0"; a value that is not a string is one key. */
 int jinja_attribute(struct jinja_eval *ev, const struct value *item, const struct value *path,
                     const struct value *dflt, struct value *ret);
+/* Where `needle` first is, or NULL. */
+const char *jinja_find(const char *data, size_t bytes, const char *needle, size_t needle_bytes);
 /* Shared by filters and methods of the same name. */
 enum case_kind { CASE_UPPER = 0, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP };
 int jinja_change_case(struct jinja_eval *ev, struct jinja_str *string, enum case_kind kind,

@@ -19,6 +19,17 @@ static int self_text(struct jinja_eval *ev, const struct value *self, struct jin
     return jinja_to_str(ev, self, ret);
 }
 
+/* For filters that do not convert. */
+static int only_text(struct jinja_eval *ev, const struct value *self, struct jinja_str **ret)
+{
+    if (self->type == VALUE_UNDEFINED)
+        return jinja_fail_undefined(ev, self);
+    if (self->type != VALUE_STRING)
+        return jinja_fail(ev, -EINVAL, "a text is expected, not '%s'", jinja_type_name(self));
+    *ret = self->string; /* flat: jinja_call_bound has seen to it */
+    return 0;
+}
+
 static int filter_abs(struct jinja_eval *ev, const struct value *self,
                       const struct jinja_args *args, struct value *ret)
 {
@@ -290,7 +301,7 @@ static int filter_indent(struct jinja_eval *ev, const struct value *self,
     bool first = jinja_arg_truth(args, 1, false);
     bool blank = jinja_arg_truth(args, 2, false);
     int64_t width;
-    int r = self_text(ev, self, &text);
+    int r = only_text(ev, self, &text);
     if (r < 0)
         return r;
     if (jinja_given(args, 0) && args->values[0].type == VALUE_STRING) {
@@ -408,7 +419,13 @@ static int filter_truncate(struct jinja_eval *ev, const struct value *self,
 {
     struct jinja_str *text, *tail;
     int64_t length, leeway;
-    int r = self_text(ev, self, &text);
+    uint32_t items;
+    *ret = *self;
+    if (self->type != VALUE_STRING && jinja_length(ev, self, &items) < 0)
+        return ev->code;
+    if (self->type != VALUE_STRING && items <= 255)
+        return 0; /* short enough, whatever it is */
+    int r = only_text(ev, self, &text);
     if (r >= 0)
         r = jinja_arg_int(ev, args, 0, 255, &length);
     if (r >= 0)

@@ -447,6 +447,8 @@ int jinja_filter_sum(struct jinja_eval *ev, const struct value *self, const stru
         r = jinja_attribute(ev, &items.values[i], &args->values[0], NULL, &item);
         if (r >= 0)
             r = jinja_binary(ev, OP_ADD, &total, &item, &total);
+        if (r >= 0)
+            r = jinja_charge(ev, 1);
     }
     if (r >= 0)
         *ret = total;

@@ -21,8 +21,9 @@ struct spec {
     char sign;  /* '+' '-' ' ' or 0 */
     char comma; /* ',' '_' or 0 */
     bool alternate, zero;
-    int64_t width, precision; /* precision -1: none */
-    char type;                /* 0: none */
+    int64_t width, precision;   /* precision -1: none */
+    char type;                  /* 0: none */
+    struct jinja_origin origin; /* of the format: its fill characters are its text */
 };
 
 /* Digits at *at, at most WIDTH_MAX. -1: none. */
@@ -45,6 +46,8 @@ static int write_padded(struct jinja_eval *ev, const struct spec *spec, struct j
     int64_t space = spec->width - (int64_t)jinja_str_chars(text);
     char align = spec->align ? spec->align : dflt_align;
     struct jinja_origin origin = jinja_str_origin(text);
+    if (origin.source == 0)
+        origin = spec->origin;
     int64_t left = align == '>' || align == '=' ? space : align == '^' ? space / 2 : 0;
     int r = 0;
     if (align == '=')
@@ -318,7 +321,7 @@ static int percent_value(struct jinja_eval *ev, struct percent *state, struct sp
 
 static int percent_one(struct jinja_eval *ev, struct percent *state) /* at is behind the '%' */
 {
-    struct spec spec = {.fill = ' ', .precision = -1};
+    struct spec spec = {.fill = ' ', .precision = -1, .origin = jinja_str_origin(state->format)};
     struct value value = jinja_missing();
     const char *data = state->format->data;
     if (state->at < state->format->bytes && data[state->at] == '(' &&
@@ -356,9 +359,10 @@ int jinja_percent_format(struct jinja_eval *ev, struct jinja_str *format, const 
         if (r < 0 || jinja_charge(ev, 1) < 0)
             return ev->code;
     }
-    uint32_t wanted = values.type == VALUE_TUPLE  ? values.list->count
-                      : values.type == VALUE_DICT ? state.used
-                                                  : 1;
+    /* What can be indexed passes as a mapping that nobody asked: Python does not complain. */
+    bool is_mapping = values.type == VALUE_LIST || values.type == VALUE_DICT ||
+                      values.type == VALUE_RANGE || values.type == VALUE_UNDEFINED;
+    uint32_t wanted = values.type == VALUE_TUPLE ? values.list->count : is_mapping ? 0 : 1;
     if (!state.named && state.used < wanted)
         return jinja_fail(ev, -EINVAL, "not all arguments converted during string formatting");
     int r = jinja_capture_end(ev, &capture, ret);
@@ -537,6 +541,7 @@ static int brace_one(struct jinja_eval *ev, struct brace *state, uint32_t start,
     int r = field_value(ev, state, start, name_end, &value);
     if (r >= 0)
         r = parse_spec(ev, data, spec_start, at, &spec);
+    spec.origin = jinja_str_origin(state->format);
     return r < 0 ? r : write_field(ev, state, &value, conversion, &spec);
 }
 

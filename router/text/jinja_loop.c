@@ -13,10 +13,11 @@
 struct jinja_loop {
     const struct node *node;
     struct jinja_scope *outer; /* of the loop statement */
-    struct jinja_vec items;    /* source, before the filter */
-    uint32_t at;               /* next of items to look at */
-    bool filtered;             /* items passed the filter already, or there is none */
-    bool has_next;             /* `next` was taken ahead */
+    struct jinja_vec items;    /* source, before the filter; values is NULL for a range */
+    const struct jinja_range *range;
+    uint32_t at;   /* next of items to look at */
+    bool filtered; /* items passed the filter already, or there is none */
+    bool has_next; /* `next` was taken ahead */
     bool ended;
     struct value current, next, previous;
     struct value changed; /* what loop.changed saw last, VALUE_MISSING before */
@@ -46,15 +47,17 @@ static int take(struct jinja_eval *ev, struct jinja_loop *loop, struct value *re
 {
     *ret_found = false;
     while (!*ret_found && loop->at < loop->items.count) {
-        const struct value *item = &loop->items.values[loop->at++];
-        int r = 0;
+        int64_t at = loop->at++;
+        struct value item = loop->range ? jinja_int(loop->range->start + loop->range->step * at)
+                                        : loop->items.values[at];
+        int r = jinja_charge(ev, 1);
         *ret_found = true;
-        if (!loop->filtered)
-            r = passes_filter(ev, loop, item, ret_found);
+        if (r >= 0 && !loop->filtered)
+            r = passes_filter(ev, loop, &item, ret_found);
         if (r < 0)
             return r;
         if (*ret_found)
-            *ret = *item;
+            *ret = item;
     }
     return 0;
 }
@@ -88,6 +91,7 @@ static int loop_length(struct jinja_eval *ev, struct jinja_loop *loop, uint32_t 
                 break;
         }
         loop->items = rest;
+        loop->range = NULL;
         loop->at = 0;
         loop->filtered = true;
     }
@@ -217,7 +221,13 @@ int jinja_exec_for(struct jinja_eval *ev, const struct node *node, const struct 
                                 .filtered = node->c == NULL,
                                 .changed = jinja_missing(),
                                 .depth = depth};
-    int r = jinja_iterate(ev, iterable, &loop->items);
+    int r = 0;
+    if (iterable->type == VALUE_RANGE) { /* not worth an array */
+        loop->range = iterable->range;
+        loop->items.count = iterable->range->count;
+    } else {
+        r = jinja_iterate(ev, iterable, &loop->items);
+    }
     if (r >= 0)
         r = run_loop(ev, loop, &ran);
     if (r < 0 || ran || node->other.count == 0)

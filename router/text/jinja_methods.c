@@ -1,8 +1,8 @@
 /* jinja_methods.c - methods of strings, lists, dicts and our own objects: the table.
  *
- * Rows of one name stand together: the parser keeps the first, the type of the object picks the
- * row. A row without a function is one that the immutable sandbox hides (append, pop, update...).
- * `self` of a string method is flat. */
+ * Rows are sorted by name (jinja_method_find halves); of one name the parser keeps the first, the
+ * type of the object picks the row. A row without a function is one that the immutable sandbox
+ * hides (append, pop, update...). `self` of a string method is flat. */
 #include <errno.h>
 #include <string.h>
 
@@ -139,6 +139,7 @@ static int cycler_reset(struct jinja_eval *ev, const struct value *self,
 #define RAW JINJA_PARAMS_RAW
 
 static const struct jinja_callable methods[] = {
+    /* sorted by name */
     {"append", NULL, LIST, 0, RAW, {NULL}},
     {"capitalize", jinja_str_capitalize, STR, 0, 0, {NULL}},
     {"casefold", jinja_str_lower, STR, 0, 0, {NULL}},
@@ -203,13 +204,28 @@ static const struct jinja_callable methods[] = {
 };
 #define METHODS_COUNT (sizeof(methods) / sizeof(methods[0]))
 
+static int compare_names(const char *row, const char *name, size_t bytes)
+{
+    int order = strncmp(row, name, bytes);
+    return order != 0 ? order : row[bytes] != '\0';
+}
+
 const struct jinja_callable *jinja_method_find(const char *name, size_t bytes)
 {
-    for (size_t i = 0; i < METHODS_COUNT; i++) {
-        if (strlen(methods[i].name) == bytes && memcmp(methods[i].name, name, bytes) == 0)
-            return &methods[i];
+    size_t low = 0, high = METHODS_COUNT; /* the first row that is not before `name` */
+    if (memchr(name, '\0', bytes) != NULL)
+        return NULL;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (compare_names(methods[middle].name, name, bytes) < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return NULL;
+    if (low == METHODS_COUNT || strlen(methods[low].name) != bytes ||
+        memcmp(methods[low].name, name, bytes) != 0)
+        return NULL;
+    return &methods[low];
 }
 
 const struct jinja_callable *jinja_method_match(const struct jinja_callable *first,

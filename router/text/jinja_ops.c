@@ -188,6 +188,28 @@ static int add_lists(struct jinja_eval *ev, const struct value *a, const struct 
     return r;
 }
 
+/* A string of one origin, times over: copied in growing blocks. */
+static int repeat_uniform(struct jinja_eval *ev, const struct jinja_str *string, size_t times,
+                          struct value *ret)
+{
+    size_t bytes = string->bytes * times, done = string->bytes;
+    char *data = jinja_alloc(ev, bytes + 1);
+    if (data == NULL || jinja_charge(ev, bytes / 64) < 0)
+        return ev->code;
+    memcpy(data, string->data, times > 0 ? done : 0);
+    while (done < bytes) {
+        size_t more = done < bytes - done ? done : bytes - done;
+        memcpy(data + done, data, more);
+        done += more;
+    }
+    struct jinja_str *result =
+        jinja_str_view(ev, data, bytes, (struct jinja_origin){string->source, string->message});
+    if (result == NULL)
+        return ev->code;
+    *ret = jinja_string(result);
+    return 0;
+}
+
 static int repeat_string(struct jinja_eval *ev, struct jinja_str *string, int64_t times,
                          struct value *ret)
 {
@@ -200,14 +222,19 @@ static int repeat_string(struct jinja_eval *ev, struct jinja_str *string, int64_
         (uint64_t)times * string->bytes > CHAT_TEMPLATE_OUTPUT_MAX)
         return jinja_fail(ev, -E2BIG, "text repeated %lld times passes %u bytes", (long long)times,
                           CHAT_TEMPLATE_OUTPUT_MAX);
-    if (jinja_charge(ev, (uint64_t)times) < 0)
-        return ev->code;
-    jinja_capture_begin(ev, &capture);
-    for (int64_t i = 0; i < times; i++) {
-        if (jinja_write_sub(ev, string, 0, string->bytes) < 0)
-            return ev->code;
+    int r = 0;
+    if (string->runs == NULL) {
+        r = repeat_uniform(ev, string, (size_t)times, ret);
+    } else {
+        jinja_capture_begin(ev, &capture);
+        for (int64_t i = 0; r >= 0 && i < times; i++) {
+            r = jinja_charge(ev, 1);
+            if (r >= 0)
+                r = jinja_write_sub(ev, string, 0, string->bytes);
+        }
+        if (r >= 0)
+            r = jinja_capture_end(ev, &capture, ret);
     }
-    int r = jinja_capture_end(ev, &capture, ret);
     if (r >= 0)
         ret->string->markup = string->markup;
     return r;
@@ -263,11 +290,8 @@ int jinja_binary(struct jinja_eval *ev, uint8_t op, const struct value *a, const
         return repeat(ev, a, b, ret);
     if (op == OP_MUL && jinja_is_integer(a) && is_sequence(b))
         return repeat(ev, b, a, ret);
-    if (op == OP_MOD && a->type == VALUE_STRING) {
-        if (b->type == VALUE_UNDEFINED)
-            return jinja_fail_undefined(ev, b);
+    if (op == OP_MOD && a->type == VALUE_STRING)
         return jinja_percent_format(ev, a->string, b, ret);
-    }
     return unsupported(ev, op, a, b);
 }
 
@@ -281,7 +305,7 @@ static int string_contains(struct jinja_eval *ev, const struct value *item,
     const char *needle = jinja_str_data(ev, item->string);
     if (data == NULL || needle == NULL)
         return ev->code;
-    *ret = memmem(data, string->bytes, needle, item->string->bytes) != NULL;
+    *ret = jinja_find(data, string->bytes, needle, item->string->bytes) != NULL;
     return jinja_charge(ev, string->bytes / 64);
 }
 
@@ -405,8 +429,10 @@ int jinja_getattr(struct jinja_eval *ev, const struct value *object, const struc
         if (r < 0 || is_attribute)
             return r;
     }
-    if (object->type == VALUE_DICT)
+    if (object->type == VALUE_DICT) {
         found = jinja_dict_get_str(object->dict, name->data, name->bytes);
+        ev->steps += name->bytes / 64;
+    }
     if (found == NULL)
         return jinja_make_undefined(ev, object_repr(object), name, 0, ret);
     *ret = *found;
@@ -572,12 +598,12 @@ int jinja_slice(struct jinja_eval *ev, const struct value *object, const struct 
     if (object->type == VALUE_UNDEFINED)
         return jinja_fail_undefined(ev, object);
     if (!is_sequence(object) && object->type != VALUE_RANGE)
-        return jinja_make_undefined(ev, object_repr(object), NULL, 0, ret);
+        return jinja_fail(ev, -EINVAL, "'%s' object is not subscriptable", jinja_type_name(object));
     int r = jinja_length(ev, object, &length);
     if (r < 0)
         return r;
     if (!slice_indices(bounds, length, &start, &step, &count))
-        return jinja_make_undefined(ev, object_repr(object), NULL, 0, ret);
+        return jinja_fail(ev, -EINVAL, "slice indices must be integers or None");
     if (step == 0)
         return jinja_fail(ev, -EINVAL, "slice step cannot be zero");
     if (object->type == VALUE_STRING)

@@ -61,7 +61,9 @@ static int write_repr_string(struct jinja_eval *ev, struct jinja_str *string)
     if (memchr(data, '\'', string->bytes) != NULL && memchr(data, '"', string->bytes) == NULL)
         quote = '"';
     struct jinja_origin origin = jinja_str_origin(string);
-    int r = jinja_write(ev, &quote, 1, origin);
+    int r = string->markup ? jinja_write(ev, "Markup(", 7, origin) : 0;
+    if (r >= 0)
+        r = jinja_write(ev, &quote, 1, origin);
     for (uint32_t at = 0; r >= 0 && at < string->bytes; at += bytes) {
         uint32_t c = jinja_utf8_decode(data + at, data + string->bytes, &bytes);
         if (c != '\\' && c != (uint32_t)(unsigned char)quote && jinja_is_printable(c))
@@ -73,7 +75,9 @@ static int write_repr_string(struct jinja_eval *ev, struct jinja_str *string)
     }
     if (r >= 0)
         r = jinja_write_sub(ev, string, start, string->bytes);
-    return r < 0 ? r : jinja_write(ev, &quote, 1, origin);
+    if (r >= 0)
+        r = jinja_write(ev, &quote, 1, origin);
+    return r < 0 || !string->markup ? r : jinja_write(ev, ")", 1, origin);
 }
 
 static int write_items(struct jinja_eval *ev, const struct jinja_list *list, const char *open,

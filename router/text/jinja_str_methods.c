@@ -118,7 +118,7 @@ static int affix_matches(struct jinja_eval *ev, const struct value *self, const 
     uint32_t bytes = affix->string->bytes;
     *ret = bytes <= end - start &&
            memcmp(self->string->data + (at_end ? end - bytes : start), data, bytes) == 0;
-    return 0;
+    return jinja_charge(ev, bytes / 64);
 }
 
 static int check_affix(struct jinja_eval *ev, const struct value *self,
@@ -225,7 +225,7 @@ static int find(struct jinja_eval *ev, const struct value *self, const struct ji
     if (valid && last)
         at = find_last(data + start, end - start, needle->data, needle->bytes);
     else if (valid)
-        at = memmem(data + start, end - start, needle->data, needle->bytes);
+        at = jinja_find(data + start, end - start, needle->data, needle->bytes);
     if (at != NULL)
         position = jinja_utf8_count(data, (size_t)(at - data));
     if (at == NULL && must)
@@ -275,7 +275,7 @@ int jinja_str_count(struct jinja_eval *ev, const struct value *self, const struc
     if (valid && needle->bytes == 0)
         count = jinja_utf8_count(at, (size_t)(stop - at)) + 1;
     while (valid && needle->bytes > 0 &&
-           (at = memmem(at, (size_t)(stop - at), needle->data, needle->bytes)) != NULL) {
+           (at = jinja_find(at, (size_t)(stop - at), needle->data, needle->bytes)) != NULL) {
         at += needle->bytes;
         count++;
     }
@@ -310,7 +310,7 @@ static int split_at(struct jinja_eval *ev, struct jinja_str *string, const struc
     while (r >= 0 && splits-- != 0) {
         const char *at = from_end
                              ? find_last(string->data, end, sep->data, sep->bytes)
-                             : memmem(string->data + start, end - start, sep->data, sep->bytes);
+                             : jinja_find(string->data + start, end - start, sep->data, sep->bytes);
         if (at == NULL)
             break;
         uint32_t found = (uint32_t)(at - string->data);
@@ -444,7 +444,7 @@ static int partition(struct jinja_eval *ev, const struct value *self, const stru
     if (r < 0)
         return r;
     const char *at = last ? find_last(string->data, string->bytes, sep->data, sep->bytes)
-                          : memmem(string->data, string->bytes, sep->data, sep->bytes);
+                          : jinja_find(string->data, string->bytes, sep->data, sep->bytes);
     uint32_t start = at ? (uint32_t)(at - string->data) : last ? 0 : string->bytes;
     uint32_t end = at ? start + sep->bytes : start;
     r = push_piece(ev, &parts, string, 0, start);

@@ -314,10 +314,10 @@ int jinja_capture_end(struct jinja_eval *ev, const struct jinja_capture *capture
                                               ev->out->bytes - capture->bytes, template_origin);
     if (string == NULL)
         return ev->code;
-    int r = set_runs(ev, string, ev->spans + capture->spans, ev->spans_count - capture->spans,
-                     (uint32_t)capture->bytes, (uint32_t)ev->out->bytes);
-    if (r < 0)
-        return r;
+    if (ev->spans_count > capture->spans &&
+        set_runs(ev, string, ev->spans + capture->spans, ev->spans_count - capture->spans,
+                 (uint32_t)capture->bytes, (uint32_t)ev->out->bytes) < 0)
+        return ev->code;
     if (string->bytes > 0) { /* an empty buffer may have no memory of its own */
         ev->out->bytes = capture->bytes;
         ev->out->data[ev->out->bytes] = '\0';

@@ -12,6 +12,13 @@
 #include "router/text/jinja_eval.h"
 #include "router/text/jinja_utf8.h"
 
+const char *jinja_find(const char *data, size_t bytes, const char *needle, size_t needle_bytes)
+{
+    if (needle_bytes == 1)
+        return memchr(data, needle[0], bytes);
+    return memmem(data, bytes, needle, needle_bytes);
+}
+
 /* str.title starts words at letters after non-letters; the title filter has its own rule. */
 static uint32_t map_char(enum case_kind kind, uint32_t c, bool first, bool after_letter,
                          uint32_t ret[3])
@@ -117,7 +124,8 @@ static int replace_text(struct jinja_eval *ev, struct jinja_str *string, struct 
 {
     uint32_t at = 0;
     while (count-- != 0) {
-        const char *found = memmem(string->data + at, string->bytes - at, old->data, old->bytes);
+        const char *found =
+            jinja_find(string->data + at, string->bytes - at, old->data, old->bytes);
         if (found == NULL)
             break;
         int r = jinja_write_sub(ev, string, at, (uint32_t)(found - string->data));
@@ -140,7 +148,7 @@ int jinja_replace(struct jinja_eval *ev, struct jinja_str *string, struct jinja_
         return ev->code;
     if (jinja_charge(ev, string->bytes / 32) < 0)
         return ev->code;
-    if (old->bytes > 0 && memmem(string->data, string->bytes, old->data, old->bytes) == NULL) {
+    if (old->bytes > 0 && jinja_find(string->data, string->bytes, old->data, old->bytes) == NULL) {
         *ret = jinja_string(string);
         return 0;
     }

@@ -152,6 +152,7 @@ static int iterate_string(struct jinja_eval *ev, struct jinja_str *string, struc
         struct jinja_str *piece = jinja_str_sub(ev, string, at, at + bytes);
         if (piece == NULL)
             return ev->code;
+        piece->markup = piece->markup && piece == string; /* letters of Markup are plain str */
         struct value item = jinja_string(piece);
         if (jinja_vec_push(ev, ret, &item) < 0)
             return ev->code;
@@ -175,9 +176,9 @@ int jinja_iterate(struct jinja_eval *ev, const struct value *value, struct jinja
         *ret = (struct jinja_vec){value->list->values, value->list->count, value->list->count};
         return 0;
     case VALUE_ITERATOR:
-        *ret = (struct jinja_vec){value->list->values + value->list->at,
-                                  value->list->count - value->list->at,
-                                  value->list->count - value->list->at};
+        ret->count = ret->capacity = value->list->count - value->list->at;
+        if (ret->count > 0)
+            ret->values = value->list->values + value->list->at;
         value->list->at = value->list->count;
         return 0;
     case VALUE_DICT:
@@ -202,6 +203,8 @@ static int equal_lists(struct jinja_eval *ev, const struct jinja_list *a,
                        const struct jinja_list *b, bool *ret)
 {
     *ret = a->count == b->count;
+    if (*ret && jinja_charge(ev, a->count) < 0)
+        return ev->code;
     for (uint32_t i = 0; *ret && i < a->count && a->values != b->values; i++) {
         int r = jinja_equal(ev, &a->values[i], &b->values[i], ret);
         if (r < 0)
@@ -214,6 +217,8 @@ static int equal_dicts(struct jinja_eval *ev, const struct jinja_dict *a,
                        const struct jinja_dict *b, bool *ret)
 {
     *ret = a->count == b->count;
+    if (*ret && jinja_charge(ev, a->count) < 0)
+        return ev->code;
     for (uint32_t i = 0; *ret && i < a->count; i++) {
         const struct value *other;
         int r = jinja_dict_get(ev, b, &a->entries[i].key, &other);
@@ -319,6 +324,8 @@ static int compare_lists(struct jinja_eval *ev, const struct jinja_list *a,
     int r = jinja_enter(ev);
     uint32_t common = a->count < b->count ? a->count : b->count;
     *ret_order = a->count < b->count ? -1 : a->count > b->count;
+    if (r >= 0)
+        r = jinja_charge(ev, common);
     for (uint32_t i = 0; r >= 0 && i < common; i++) {
         bool equal;
         r = jinja_equal(ev, &a->values[i], &b->values[i], &equal);
@@ -423,7 +430,7 @@ static int prepare_key(struct jinja_eval *ev, const struct value *key, uint64_t 
     if (flatten_key(ev, key) < 0)
         return ev->code;
     *ret_hash = hash_value(key);
-    return 0;
+    return key->type == VALUE_STRING ? jinja_charge(ev, key->string->bytes / 16) : 0;
 }
 
 struct jinja_dict *jinja_dict_new(struct jinja_eval *ev, uint32_t capacity)
