@@ -103,7 +103,10 @@ void http_send(const char *url, const struct http_request *request, struct http_
     buffer_init(&transfer.headers, BODY_BYTES_MAX);
     buffer_init(&transfer.body, BODY_BYTES_MAX);
     buffer_init(&transfer.line, BODY_BYTES_MAX);
-    if (request->body)
+    bool typed = false;
+    for (const char *const *at = request->headers; at && *at; at++)
+        typed = typed || strncasecmp(*at, "Content-Type:", 13) == 0;
+    if (request->body && !typed)
         headers = curl_slist_append(headers, "Content-Type: application/json");
     for (const char *const *at = request->headers; at && *at; at++)
         headers = curl_slist_append(headers, *at);
