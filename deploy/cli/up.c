@@ -82,7 +82,8 @@ struct up {
     char **worker_args; /* pass-through, NULL-terminated */
     uint32_t port;
     int signal_fd;
-    bool serving, failed;
+    bool serving;
+    const struct child *failed; /* the first that ended before all were ready */
 };
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -148,7 +149,8 @@ static void on_death(void *user, struct child *child)
             (unsigned long long)(child->retry_ms - clock_ms()));
     } else {
         say("%s ended (%s) before it was ready", child->name, why);
-        up->failed = true;
+        if (!up->failed)
+            up->failed = child;
     }
 }
 
@@ -213,6 +215,12 @@ static bool stop_asked(struct up *up, int timeout_ms)
     return read(up->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
+static int not_started(const struct up *up, struct errmsg *err)
+{
+    return errmsg_set(err, -ECHILD, "%s did not start; what it says stands above",
+                      up->failed ? up->failed->name : up->router->name);
+}
+
 /* The router writes "PORT\n" to its --ready-fd once it listens. */
 static int start_router(struct up *up, struct errmsg *err)
 {
@@ -237,7 +245,7 @@ static int start_router(struct up *up, struct errmsg *err)
         if (stop_asked(up, 0))
             r = errmsg_set(err, -EINTR, "stopped");
         else if (up->failed || n == 0)
-            r = errmsg_set(err, -ECHILD, "the router did not start");
+            r = not_started(up, err);
         else if (clock_ms() > deadline)
             r = errmsg_set(err, -ETIMEDOUT, "the router does not listen after %u s",
                            PORT_DEADLINE_MS / 1000);
@@ -304,7 +312,7 @@ static int wait_ready(struct up *up, struct errmsg *err)
         if (stop_asked(up, READY_POLL_MS))
             return errmsg_set(err, -EINTR, "stopped");
         if (up->failed)
-            return errmsg_set(err, -ECHILD, "a worker did not start; what it says stands above");
+            return not_started(up, err);
         if (clock_ms() - began > READY_DEADLINE_MS)
             return errmsg_set(err, -ETIMEDOUT, "%u of %u groups are ready after %u s", ready,
                               up->settings.groups, READY_DEADLINE_MS / 1000);
@@ -338,8 +346,6 @@ static void stop_children(struct up *up, size_t first, size_t last, uint32_t dea
 
 static int check_model(struct up *up, struct errmsg *err)
 {
-    if (!up->settings.model)
-        return errmsg_set(err, -EINVAL, "--model is missing: a GGUF file or a model directory");
     if (access(up->settings.model, R_OK) < 0)
         return errmsg_errno(err, "model '%s'", up->settings.model);
     return 0;
@@ -352,7 +358,8 @@ static int open_signals(struct up *up, struct errmsg *err)
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGTERM);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    (void)signal(SIGINT, SIG_DFL); /* a shell's background job has it ignored: then none would come */
+    (void)signal(SIGINT,
+                 SIG_DFL); /* a shell's background job has it ignored: then none would come */
     up->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return up->signal_fd < 0 ? errmsg_errno(err, "signalfd") : 0;
 }
@@ -448,6 +455,9 @@ int command_up(int argc, char **argv)
         code = EXIT_DONE;
     } else if (r < 0) {
         say("%s", err.text);
+    } else if (!up->settings.model) {
+        say("--model is missing: a GGUF file or a model directory");
+        settings_done(&up_spec, &up->settings);
     } else {
         code = run(up);
         settings_done(&up_spec, &up->settings);

@@ -29,6 +29,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "proto/base/relax.h"
 
 #define SPIN_PAUSES 1000
 #define YIELDS 8
@@ -58,12 +59,6 @@ struct thread_pool {
     _Alignas(LINE) _Atomic uint32_t done;       /* pieces finished; the caller parks on it */
     _Atomic bool caller_parked;
 };
-
-#if defined(__x86_64__)
-#define cpu_relax() __builtin_ia32_pause()
-#else
-#define cpu_relax() ((void)0)
-#endif
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t expected)
 {

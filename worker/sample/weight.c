@@ -7,6 +7,7 @@
  * over 49k tokens (600 us -> 250 us). */
 #include "worker/sample/weight.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define LANES 4u
@@ -73,15 +74,24 @@ __attribute__((target("avx2"))) static void fill_avx2(const float *values, uint3
 {
     fill(values, count, max, scale, ret_weights);
 }
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+#define fill_avx2 fill
+
+static bool has_avx2(void)
+{
+    return false;
+}
 #endif
 
 void weight_fill(const float *values, uint32_t count, float max, double scale, double *ret_weights)
 {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2")) {
+    if (has_avx2())
         fill_avx2(values, count, max, scale, ret_weights);
-        return;
-    }
-#endif
-    fill(values, count, max, scale, ret_weights);
+    else
+        fill(values, count, max, scale, ret_weights);
 }

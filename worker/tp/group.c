@@ -33,6 +33,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
 #include "proto/base/process.h"
+#include "proto/base/relax.h"
 #include "worker/tp/step_ring.h"
 
 #define GROUP_MAGIC 0x50554f5247464552ull /* "REFGROUP" with two letters to spare */
@@ -273,13 +274,6 @@ const char *group_aborted(const struct group *group)
 
 /* --- waiting --------------------------------------------------------------------------------- */
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 static bool reached(const struct group_word *word, uint32_t value)
 {
     return (int32_t)(__atomic_load_n(&word->value, __ATOMIC_ACQUIRE) - value) >= 0;
@@ -348,7 +342,7 @@ int group_wait(struct group *group, struct group_word *word, uint32_t value, uin
     for (unsigned i = 0; i < group->spins; i++) {
         if (reached(word, value))
             return 0;
-        relax();
+        cpu_relax();
     }
     if (group->yields) {
         uint64_t begin = clock_ns();
