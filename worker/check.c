@@ -4,9 +4,8 @@
  *   check_sequence  chunk by chunk: step -> step ring -> forward on all ranks -> rows of logits
  *   check_close     STEP_STOP, reap
  *
- *   rank 1..        step_ring_wait --> decoder_forward --> step_ring_done --+--> exit 0 at
- * STEP_STOP
- *                        ^--------------------------------------------------+
+ *   rank 1..        step_ring_wait --> decoder_forward --> step_ring_done      STEP_STOP: exit 0
+ *                         ^-------------------------------------'
  *
  * Why blocks in falling order: a block table that counts up from 0 would hide a mistake in paging.
  * Why fork before the backend: its thread pool does not survive a fork.

@@ -1,5 +1,4 @@
-/* check.h - `refrain-worker --check MODEL`: load, say what was loaded, compute logits for given
- * ids.
+/* check.h - `refrain-worker --check MODEL`: load, say what was loaded, answer ids with logits.
  *
  * The logits come through the path that serves: step descriptors over a paged KV pool, prompts in
  * chunks, ranks over shared memory. Rank 0 is the caller; the other ranks are forked here, before

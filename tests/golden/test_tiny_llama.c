@@ -93,6 +93,8 @@ static double compare_prompt(const struct tiny *tiny, const json_t *prompt,
             worst = fmax(worst, fabs((double)recorded->logits[position][k] -
                                      (double)tiny->rows[(first + i) * VOCAB + k]));
     }
+    if (worst > tolerance.logit)
+        print_message("largest logit difference %.3g\n", worst);
     assert_true(worst <= tolerance.logit);
     const json_t *argmax = json_object_get(prompt, "argmax");
     size_t count = json_array_size(argmax);

@@ -2,8 +2,9 @@
  *
  * Format: GGUF version 2 and 3, little-endian. Hostile files get a named error, never a crash:
  * truncated, absurd counts, overlapping or misaligned tensors, unknown types, duplicate names,
- * strings past the end, nested arrays. Views stay valid until gguf_close. Thread: any (read-only).
- */
+ * strings past the end, nested arrays.
+ *
+ * Views stay valid until gguf_close(). Thread: any (read-only). */
 #ifndef REFRAIN_WORKER_LOAD_GGUF_H
 #define REFRAIN_WORKER_LOAD_GGUF_H
 

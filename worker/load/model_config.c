@@ -6,8 +6,9 @@
  *   refusals          keys and tensors that would change the arithmetic and that nobody here obeys
  *
  * Why refuse unknown tensors: a bias, a gate or a norm that is silently left out gives a model that
- * talks, and talks nonsense. Cost: a few lookups per tensor. Invariant: what is returned describes
- * a forward pass that the decoder runs completely. */
+ *   talks, and talks nonsense.
+ * Cost: a few lookups per tensor.
+ * Invariant: what is returned describes a forward pass that the decoder runs completely. */
 #include "worker/load/model_config.h"
 
 #include <errno.h>

@@ -5,9 +5,9 @@
  * in /dev/shm whatever way the processes end. Fail-stop: whoever sees a fault calls group_abort();
  * every wait in here checks the abort word and a deadline and then returns -ECANCELED/-ETIMEDOUT;
  * the caller ends its process with a non-zero code and the supervisor restarts the group.
- * Waiting policy (measured, facts/kernels.md 3.5): ranks <= cores: spin ~2000 then futex; more
- * ranks than cores: spin <= 200, then sched_yield, futex after ~1 ms. Idle ranks sleep in a futex.
- */
+ *
+ * Waiting policy (measured, see README.md): ranks <= cores: spin 2000 times, then sleep; more ranks
+ * than cores: spin 200 times, yield for 1 ms, then sleep. Idle ranks sleep in a futex. */
 #ifndef REFRAIN_WORKER_TP_GROUP_H
 #define REFRAIN_WORKER_TP_GROUP_H
 

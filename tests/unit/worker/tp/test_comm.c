@@ -7,7 +7,7 @@
 
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
-#include "tests/unit/worker/tp/ranks.h"
+#include "tests/unit/worker/tp/forked.h"
 #include "worker/tp/comm.h"
 
 #define DEADLINE_MS 20000u
@@ -69,11 +69,11 @@ static void test_sums_when_made_by_1_to_8_processes_have_the_same_bits_on_all(vo
 {
     for (uint32_t count = 1; count <= TP_RANKS_MAX; count++) {
         const struct group_limits limits = {.ranks = count, .reduce_floats_max = SLOT_FLOATS};
-        struct ranks ranks;
-        ranks_start(&ranks, &limits, reduce_all_counts, NULL);
+        struct forked ranks;
+        forked_start(&ranks, &limits, reduce_all_counts, NULL);
         assert_int_equal(reduce_all_counts(ranks.group, NULL), 0);
         for (uint32_t rank = 1; rank < count; rank++)
-            assert_int_equal(ranks_wait(&ranks, rank), 0);
+            assert_int_equal(forked_wait(&ranks, rank), 0);
         group_free(ranks.group);
     }
 }
@@ -146,11 +146,11 @@ static void test_columns_when_gathered_lie_in_rank_order_on_rank_0(void **state)
 {
     for (uint32_t count = 1; count <= TP_RANKS_MAX; count++) {
         const struct group_limits limits = {.ranks = count, .reduce_floats_max = 1024};
-        struct ranks ranks;
-        ranks_start(&ranks, &limits, gather_rows, NULL);
+        struct forked ranks;
+        forked_start(&ranks, &limits, gather_rows, NULL);
         assert_int_equal(gather_rows(ranks.group, NULL), 0);
         for (uint32_t rank = 1; rank < count; rank++)
-            assert_int_equal(ranks_wait(&ranks, rank), 0);
+            assert_int_equal(forked_wait(&ranks, rank), 0);
         group_free(ranks.group);
     }
 }
@@ -189,8 +189,8 @@ static void test_others_when_a_rank_is_killed_in_a_sum_are_told_within_the_deadl
 {
     for (uint32_t count = 2; count <= 6; count += 2) {
         const struct group_limits limits = {.ranks = count, .reduce_floats_max = SLOT_FLOATS};
-        struct ranks ranks;
-        ranks_start(&ranks, &limits, reduce_until_a_fault, NULL);
+        struct forked ranks;
+        forked_start(&ranks, &limits, reduce_until_a_fault, NULL);
         pid_t killer = fork(); /* rank 0 is busy below */
         if (killer == 0) {
             (void)usleep(100000);
@@ -199,9 +199,9 @@ static void test_others_when_a_rank_is_killed_in_a_sum_are_told_within_the_deadl
         uint64_t begin = clock_ms();
         assert_int_equal(reduce_until_a_fault(ranks.group, NULL), 77);
         for (uint32_t rank = 1; rank + 1 < count; rank++)
-            assert_int_equal(ranks_wait(&ranks, rank), 77);
+            assert_int_equal(forked_wait(&ranks, rank), 77);
         assert_true(clock_ms() - begin < 20000);
-        assert_int_equal(ranks_wait(&ranks, count - 1), 128 + SIGKILL);
+        assert_int_equal(forked_wait(&ranks, count - 1), 128 + SIGKILL);
         assert_int_equal(waitpid(killer, NULL, 0), killer);
         char reason[64];
         (void)snprintf(reason, sizeof(reason), "rank %u has died (all-reduce)", count - 1);
@@ -221,14 +221,14 @@ static int sleep_until_aborted(struct group *group, void *user)
 static void test_sum_when_a_rank_does_not_come_times_out_with_a_reason(void **state)
 {
     const struct group_limits limits = {.ranks = 2, .reduce_floats_max = SLOT_FLOATS};
-    struct ranks ranks;
+    struct forked ranks;
     float value = 1;
-    ranks_start(&ranks, &limits, sleep_until_aborted, NULL);
+    forked_start(&ranks, &limits, sleep_until_aborted, NULL);
     struct comm *comm = comm_shm_new(ranks.group);
     comm->deadline_ms = 120;
     assert_int_equal(comm_all_reduce_sum(comm, &value, 1), -ETIMEDOUT);
     assert_string_equal(group_aborted(ranks.group), "rank 0 waited 120 ms for rank 1 (all-reduce)");
-    assert_int_equal(ranks_wait(&ranks, 1), 0);
+    assert_int_equal(forked_wait(&ranks, 1), 0);
     comm_free(comm);
     group_free(ranks.group);
 }

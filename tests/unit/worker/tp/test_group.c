@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 
 #include "proto/base/clock.h"
-#include "tests/unit/worker/tp/ranks.h"
+#include "tests/unit/worker/tp/forked.h"
 #include "worker/tp/group_private.h"
 #include "worker/tp/step_ring.h"
 
@@ -102,13 +102,13 @@ static int meet(struct group *group, void *user)
 
 static void test_waits_when_aborted_by_another_rank_end_at_once(void **state)
 {
-    struct ranks ranks;
+    struct forked ranks;
     uint32_t deadline_ms = 60000;
-    ranks_start(&ranks, &two, meet, &deadline_ms);
+    forked_start(&ranks, &two, meet, &deadline_ms);
     (void)usleep(50000); /* asleep by now, most likely; right in any case */
     uint64_t begin = clock_ms();
     group_abort(ranks.group, "test");
-    assert_int_equal(ranks_wait(&ranks, 1), ECANCELED);
+    assert_int_equal(forked_wait(&ranks, 1), ECANCELED);
     assert_true(clock_ms() - begin < 20000); /* far from the deadline */
     group_free(ranks.group);
 }
@@ -129,11 +129,11 @@ static void test_barrier_when_all_arrive_lets_them_pass_even_oversubscribed(void
 {
     for (uint32_t count = 1; count <= TP_RANKS_MAX; count++) {
         const struct group_limits limits = {.ranks = count};
-        struct ranks ranks;
-        ranks_start(&ranks, &limits, meet_100_times, NULL);
+        struct forked ranks;
+        forked_start(&ranks, &limits, meet_100_times, NULL);
         assert_int_equal(meet_100_times(ranks.group, NULL), 0);
         for (uint32_t rank = 1; rank < count; rank++)
-            assert_int_equal(ranks_wait(&ranks, rank), 0);
+            assert_int_equal(forked_wait(&ranks, rank), 0);
         group_free(ranks.group);
     }
 }
@@ -180,12 +180,12 @@ static void test_followers_when_idle_use_no_processor_time(void **state)
     const struct group_limits limits = {.ranks = 4,
                                         .step_bytes_max = step_ring_bytes_max(1, 1, 1, 0)};
     const struct step_descriptor stop = {.kind = STEP_STOP, .number = 1};
-    struct ranks ranks;
-    ranks_start(&ranks, &limits, wait_for_a_step, NULL);
+    struct forked ranks;
+    forked_start(&ranks, &limits, wait_for_a_step, NULL);
     (void)usleep(1000000); /* a spinning follower would use all of it */
     assert_int_equal(step_ring_publish(ranks.group, &stop), 0);
     for (uint32_t rank = 1; rank < 4; rank++)
-        assert_int_equal(ranks_wait(&ranks, rank), 0);
+        assert_int_equal(forked_wait(&ranks, rank), 0);
     group_free(ranks.group);
 }
 

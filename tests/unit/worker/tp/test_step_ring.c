@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/base/clock.h"
-#include "tests/unit/worker/tp/ranks.h"
+#include "tests/unit/worker/tp/forked.h"
 #include "worker/tp/group_private.h"
 #include "worker/tp/step_ring.h"
 
@@ -212,11 +212,11 @@ static void test_steps_when_many_arrive_in_order_at_every_follower(void **state)
                                             .step_bytes_max = step_ring_bytes_max(3, 1, STEPS, 0),
                                             .ids_max = 10,
                                             .blocks_max = 1};
-        struct ranks ranks;
-        ranks_start(&ranks, &limits, take_steps, NULL);
+        struct forked ranks;
+        forked_start(&ranks, &limits, take_steps, NULL);
         assert_int_equal(publish_steps(ranks.group), 0);
         for (uint32_t rank = 1; rank < count; rank++)
-            assert_int_equal(ranks_wait(&ranks, rank), 0);
+            assert_int_equal(forked_wait(&ranks, rank), 0);
         group_free(ranks.group);
     }
 }
@@ -247,10 +247,10 @@ static void test_publish_when_the_follower_died_is_told(void **state)
 {
     const struct group_limits limits = {.ranks = 2,
                                         .step_bytes_max = step_ring_bytes_max(4, 2, 3, 1)};
-    struct ranks ranks;
+    struct forked ranks;
     struct step_descriptor step = sample;
-    ranks_start(&ranks, &limits, die_at_once, NULL);
-    assert_int_equal(ranks_wait(&ranks, 1), 9);
+    forked_start(&ranks, &limits, die_at_once, NULL);
+    assert_int_equal(forked_wait(&ranks, 1), 9);
     uint64_t begin = clock_ms();
     for (uint32_t i = 0; i < STEP_RING_SLOTS; i++, step.number++)
         assert_int_equal(step_ring_publish(ranks.group, &step), 0); /* room for these */

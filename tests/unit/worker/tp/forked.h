@@ -1,6 +1,6 @@
-/* ranks.h - a body run by several processes that share a group: rank 0 is the test itself. */
-#ifndef REFRAIN_TESTS_RANKS_H
-#define REFRAIN_TESTS_RANKS_H
+/* forked.h - a body run by several processes that share a group: rank 0 is the test itself. */
+#ifndef REFRAIN_TESTS_FORKED_H
+#define REFRAIN_TESTS_FORKED_H
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,14 +15,14 @@
 /* What a follower does; its result is the exit code of its process (0..255). */
 typedef int (*rank_fn)(struct group *group, void *user);
 
-struct ranks {
+struct forked {
     struct group *group; /* rank 0's view */
     uint32_t count;
     pid_t pids[TP_RANKS_MAX];
 };
 
-static inline void ranks_start(struct ranks *ranks, const struct group_limits *limits, rank_fn fn,
-                               void *user)
+static inline void forked_start(struct forked *ranks, const struct group_limits *limits, rank_fn fn,
+                                void *user)
 {
     int fd = -1;
     pid_t parent = getpid();
@@ -46,7 +46,7 @@ static inline void ranks_start(struct ranks *ranks, const struct group_limits *l
 }
 
 /* The follower's exit code; 128 + signal when one ended it. */
-static inline int ranks_wait(struct ranks *ranks, uint32_t rank)
+static inline int forked_wait(struct forked *ranks, uint32_t rank)
 {
     int status = 0;
     if (waitpid(ranks->pids[rank], &status, 0) < 0)

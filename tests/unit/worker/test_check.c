@@ -1,0 +1,202 @@
+/* test_check.c - `--check` from file to JSON lines, over one and over two ranks. */
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "proto/base/json.h"
+#include "tests/unit/worker/load/gguf_writer.h"
+#include "worker/check.h"
+
+static char path[] = "/tmp/test_check_XXXXXX";
+static char broken[] = "/tmp/test_check_XXXXXX";
+
+static const struct llama_sizes sizes = {
+    .layers = 2, .hidden = 16, .ffn = 24, .q_heads = 4, .kv_heads = 2, .vocab_size = 40};
+
+static void write_model(char *to, const struct llama_sizes *tensors)
+{
+    struct gguf_writer w;
+    size_t bytes = 0;
+    int fd = mkstemp(to);
+    assert_true(fd >= 0);
+    writer_init(&w);
+    write_llama_keys(&w, &sizes);
+    write_llama_tensors(&w, tensors);
+    void *data = writer_finish(&w, &bytes);
+    assert_int_equal(write(fd, data, bytes), (ssize_t)bytes);
+    (void)close(fd);
+    free(data);
+    writer_done(&w);
+}
+
+static int setup(void **state)
+{
+    struct llama_sizes wrong = sizes;
+    wrong.ffn = 20;
+    write_model(path, &sizes);
+    write_model(broken, &wrong);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)unlink(path);
+    (void)unlink(broken);
+    return 0;
+}
+
+/* free() *ret_out. */
+static int run(const struct check_settings *settings, const char *lines, char **ret_out,
+               struct errmsg *err)
+{
+    size_t bytes = 0;
+    FILE *out = open_memstream(ret_out, &bytes), *in = NULL;
+    if (lines != NULL)
+        in = fmemopen((void *)(uintptr_t)lines, strlen(lines), "r");
+    int r = check_run(settings, in, out, err);
+    if (in != NULL)
+        (void)fclose(in);
+    (void)fclose(out);
+    return r;
+}
+
+static char *answer_of(uint32_t ranks, uint32_t chunk, const char *lines)
+{
+    const struct check_settings settings = {
+        .model = path, .reference = true, .ranks = ranks, .chunk = chunk};
+    struct errmsg err = {""};
+    char *out = NULL;
+    if (run(&settings, lines, &out, &err) < 0)
+        fail_msg("%s", err.text);
+    return out;
+}
+
+static void test_lines_when_answered_have_an_argmax_per_id_and_the_asked_rows(void **state)
+{
+    char *out = answer_of(1, 0, "{\"ids\": [1, 2, 39], \"positions\": [2, 0]}\n\n{\"ids\": []}\n");
+    char *second = strchr(out, '\n') + 1;
+    json_t *answer = NULL;
+    assert_int_equal(json_parse(out, (size_t)(second - out), 1 << 20, &answer, NULL), 0);
+    const json_t *argmax = json_object_get(answer, "argmax");
+    const json_t *logits = json_object_get(answer, "logits");
+    assert_int_equal(json_array_size(argmax), 3);
+    assert_int_equal(json_array_size(logits), 2);
+    const json_t *last = json_array_get(logits, 0); /* position 2, as asked */
+    assert_int_equal(json_array_size(last), 40);
+    size_t best = (size_t)json_integer_value(json_array_get(argmax, 2));
+    for (size_t i = 0; i < 40; i++)
+        assert_true(json_real_value(json_array_get(last, i)) <=
+                    json_real_value(json_array_get(last, best)));
+    json_decref(answer);
+    assert_string_equal(second, "{\"argmax\": [], \"logits\": []}\n");
+    free(out);
+}
+
+static void test_answers_when_chunked_are_the_same_text(void **state)
+{
+    const char *lines = "{\"ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18],"
+                        " \"positions\": [0, 7, 17]}\n";
+    char *whole = answer_of(1, 0, lines), *cut = answer_of(1, 5, lines);
+    assert_string_equal(whole, cut);
+    free(whole);
+    free(cut);
+}
+
+static void test_answers_when_split_over_ranks_are_close(void **state)
+{
+    const char *lines = "{\"ids\": [1, 2, 3, 4, 5], \"positions\": [4]}\n";
+    char *one = answer_of(1, 0, lines);
+    for (uint32_t ranks = 2; ranks <= 8; ranks += 3) {
+        char *many = answer_of(ranks, 2, lines);
+        const char *a = strstr(one, "[["), *b = strstr(many, "[[");
+        a += 2;
+        b += 2;
+        for (int i = 0; i < 40; i++) {
+            char *a_end = NULL, *b_end = NULL;
+            assert_true(fabs(strtod(a, &a_end) - strtod(b, &b_end)) < 1e-4);
+            a = a_end + 1;
+            b = b_end + 1;
+        }
+        free(many);
+    }
+    free(one);
+}
+
+static void refuse_line(const char *lines, const char *sentence)
+{
+    const struct check_settings settings = {.model = path, .reference = true};
+    struct errmsg err = {""};
+    char *out = NULL;
+    assert_true(run(&settings, lines, &out, &err) < 0);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("'%s' does not say '%s'", err.text, sentence);
+    free(out);
+}
+
+static void test_lines_when_broken_are_refused_by_number(void **state)
+{
+    refuse_line("{\"ids\": [1]}\nnonsense\n", "line 2");
+    refuse_line("[1]\n", "line 1: not an object");
+    refuse_line("{\"ids\": 3}\n", "line 1: \"ids\" is not an array");
+    refuse_line("{\"ids\": [1, 40]}\n", "line 1: \"ids\"[1] is not an integer below 40");
+    refuse_line("{\"ids\": [-1]}\n", "\"ids\"[0]");
+    refuse_line("{\"ids\": [1], \"positions\": [1]}\n",
+                "\"positions\"[0] is not an integer below 1");
+}
+
+static void test_sequences_when_longer_than_the_context_are_refused(void **state)
+{
+    char lines[512] = "{\"ids\": [1";
+    for (int i = 0; i < 64; i++) /* 65 in all; the context is 64 */
+        (void)strcat(lines, ",1");
+    (void)strcat(lines, "]}\n");
+    refuse_line(lines, "line 1: 65 ids, at most 64");
+}
+
+static void test_report_when_no_ids_are_given_names_the_model(void **state)
+{
+    const struct check_settings settings = {.model = path, .reference = true};
+    char *out = NULL;
+    assert_int_equal(run(&settings, NULL, &out, NULL), 0);
+    assert_non_null(strstr(out, "architecture: llama\n"));
+    assert_non_null(strstr(out, "heads: 4 query, 2 KV, 4 values each\n"));
+    assert_non_null(strstr(out, "backend: ref\n"));
+    free(out);
+}
+
+static void test_models_when_broken_are_refused_on_any_rank(void **state)
+{
+    struct check_settings settings = {.model = broken, .reference = true};
+    struct errmsg err = {""};
+    char *out = NULL;
+    assert_int_equal(run(&settings, NULL, &out, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "tensor 'blk.0.ffn_gate.weight' is 20 x 16"));
+    free(out);
+    settings.ranks = 3; /* nobody is left waiting */
+    assert_true(run(&settings, NULL, &out, &err) < 0);
+    assert_non_null(strstr(err.text, "blk.0.ffn_gate.weight"));
+    free(out);
+    settings = (struct check_settings){.model = path, .reference = true, .ranks = 9};
+    assert_int_equal(run(&settings, NULL, &out, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "tensor parallel size 9"));
+    free(out);
+    settings = (struct check_settings){.model = "/nonexistent", .reference = true};
+    assert_int_equal(run(&settings, NULL, &out, &err), -ENOENT);
+    free(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines_when_answered_have_an_argmax_per_id_and_the_asked_rows),
+        cmocka_unit_test(test_answers_when_chunked_are_the_same_text),
+        cmocka_unit_test(test_answers_when_split_over_ranks_are_close),
+        cmocka_unit_test(test_lines_when_broken_are_refused_by_number),
+        cmocka_unit_test(test_sequences_when_longer_than_the_context_are_refused),
+        cmocka_unit_test(test_report_when_no_ids_are_given_names_the_model),
+        cmocka_unit_test(test_models_when_broken_are_refused_on_any_rank),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
