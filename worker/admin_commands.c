@@ -16,6 +16,7 @@
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "proto/worker_metrics.h"
+#include "worker/proc_stat.h"
 
 #define ANSWER_BYTES_MAX ((size_t)1 << 20)
 
@@ -79,7 +80,7 @@ static void append_model(struct buffer *out, const struct worker_info *info)
     append_text(out, "isa", info->model->backend->isa);
     buffer_printf(out, ",\"threads\":%u,\"weights_bytes\":%llu,\"kv_bytes\":%llu",
                   info->model->backend->threads, (unsigned long long)info->model->weights->bytes,
-                  (unsigned long long)((uint64_t)info->pool.blocks * info->block_bytes));
+                  (unsigned long long)worker_info_kv_bytes(info));
 }
 
 static void show_info(struct admin_context *context, const struct admin_call *call)
@@ -156,45 +157,33 @@ static void show_stats(struct admin_context *context, const struct admin_call *c
 static void show_memory(struct admin_context *context, const struct admin_call *call)
 {
     const struct worker_info *info = context->info;
-    uint64_t resident = 0;
-    double cpu = 0;
+    struct proc_stat stat = {.name = ""};
     struct buffer out;
-    (void)process_usage(getpid(), &resident, &cpu);
+    (void)proc_stat_read("/proc/self/stat", &stat);
     buffer_init(&out, ANSWER_BYTES_MAX);
     buffer_printf(&out,
                   "{\"resident_bytes\":%llu,\"weights_bytes\":%llu,\"kv_bytes_reserved\":%llu,"
                   "\"activation_bytes\":%zu,\"block_bytes\":%zu,\"blocks\":%u,"
                   "\"cpu_seconds\":%.2f}",
-                  (unsigned long long)resident, (unsigned long long)info->model->weights->bytes,
-                  (unsigned long long)((uint64_t)info->pool.blocks * info->block_bytes),
+                  (unsigned long long)stat.resident_bytes,
+                  (unsigned long long)info->model->weights->bytes,
+                  (unsigned long long)worker_info_kv_bytes(info),
                   decoder_activation_bytes(info->model->decoder), info->block_bytes,
-                  info->pool.blocks, cpu);
+                  info->pool.blocks, stat.cpu_seconds);
     reply(context, call, &out);
 }
 
 static void append_thread(struct buffer *out, const char *id)
 {
-    char path[288], line[512], name[32] = "";
-    unsigned long long user_ticks = 0, system_ticks = 0;
-    char state = '?';
+    struct proc_stat stat;
+    char path[64];
     (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", id);
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
+    if (proc_stat_read(path, &stat) < 0)
         return;
-    size_t bytes = fread(line, 1, sizeof(line) - 1, file);
-    (void)fclose(file);
-    line[bytes] = '\0';
-    const char *open = strchr(line, '('), *close = strrchr(line, ')');
-    if (open == NULL || close == NULL ||
-        sscanf(close + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &state,
-               &user_ticks, &system_ticks) != 3)
-        return;
-    (void)snprintf(name, sizeof(name), "%.*s", (int)(close - open - 1), open + 1);
     buffer_printf(out, "%s{\"tid\":%.20s,\"name\":", out->data[out->bytes - 1] == '[' ? "" : ",",
                   id);
-    json_append_string(out, name, strlen(name));
-    buffer_printf(out, ",\"state\":\"%c\",\"cpu_seconds\":%.2f}", state,
-                  (double)(user_ticks + system_ticks) / (double)sysconf(_SC_CLK_TCK));
+    json_append_string(out, stat.name, strlen(stat.name));
+    buffer_printf(out, ",\"state\":\"%c\",\"cpu_seconds\":%.2f}", stat.state, stat.cpu_seconds);
 }
 
 static void show_threads(struct admin_context *context, const struct admin_call *call)

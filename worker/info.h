@@ -28,4 +28,9 @@ struct worker_info {
     char admin_path[WORKER_PATH_MAX];
 };
 
+static inline uint64_t worker_info_kv_bytes(const struct worker_info *info)
+{
+    return (uint64_t)info->pool.blocks * info->block_bytes;
+}
+
 #endif

@@ -22,7 +22,4 @@ void worker_metrics_refresh(struct worker_metrics *metrics, const pid_t *pids);
 /* The rank's flat list, valid until the next call for this rank. */
 double *worker_metrics_flat(struct worker_metrics *metrics, uint32_t rank, size_t *ret_count);
 
-/* Of a process: resident bytes, CPU seconds of all its threads. 0; -ESRCH: it is gone. */
-int process_usage(pid_t pid, uint64_t *ret_resident_bytes, double *ret_cpu_seconds);
-
 #endif

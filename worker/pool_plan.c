@@ -39,6 +39,8 @@ int pool_plan_make(const struct pool_request *request, struct pool_plan *ret_pla
     uint64_t sequences =
         request->sequences_max > POOL_CONTEXTS_MIN ? request->sequences_max : POOL_CONTEXTS_MIN;
 
+    uint64_t bytes_needed = blocks_for(context) * request->block_bytes;
+
     if (context > request->context_model)
         return errmsg_set(err, -EINVAL, "--max-model-len %u: the model was made for %u tokens",
                           request->context_asked, request->context_model);
@@ -54,8 +56,7 @@ int pool_plan_make(const struct pool_request *request, struct pool_plan *ret_pla
                           "bytes holds %llu: at most %llu tokens fit, or give %llu bytes",
                           request->context_asked, (unsigned long long)blocks_for(context),
                           (unsigned long long)request->kv_bytes, (unsigned long long)blocks,
-                          (unsigned long long)tokens_in(blocks),
-                          (unsigned long long)(blocks_for(context) * request->block_bytes));
+                          (unsigned long long)tokens_in(blocks), (unsigned long long)bytes_needed);
     if (blocks_for(context) > blocks) {
         context = tokens_in(blocks);
         plan.context_cut = true;

@@ -419,10 +419,10 @@ static void announce(struct router_link *link)
 {
     const struct worker_info *info = link->settings.info;
     Refrain__Announce message = REFRAIN__ANNOUNCE__INIT;
-    message.worker_uuid = (char *)(uintptr_t)info->uuid;
+    message.worker_uuid = (char *)info->uuid;
     message.epoch = info->epoch;
     message.group = info->settings->group;
-    message.data_endpoint = (char *)(uintptr_t)info->data_endpoint;
+    message.data_endpoint = (char *)info->data_endpoint;
     link->announces++;
     for (uint32_t i = 0; i < link->registrations_count; i++) {
         if (frame_send(link->registrations[i], NULL, FRAME_ANNOUNCE, &message.base) == 0)

@@ -45,12 +45,12 @@ struct router_sender {
 /* protobuf-c has no const: what is sent is only read. */
 static char *text_of(const char *text)
 {
-    return (char *)(uintptr_t)text;
+    return (char *)text;
 }
 
 static ProtobufCBinaryData bytes_of(const void *data, size_t bytes)
 {
-    return (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)data};
+    return (ProtobufCBinaryData){bytes, (uint8_t *)data};
 }
 
 struct router_sender *router_sender_new(void *socket, const struct worker_info *info)

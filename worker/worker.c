@@ -298,8 +298,7 @@ static void log_start(const struct worker *worker)
     log_info("pool",
              "blocks=%u tokens=%llu max_model_len=%u sequences_at_full_length=%u bytes=%llu",
              pool->blocks, (unsigned long long)pool->blocks * BLOCK_TOKENS, pool->context_tokens,
-             pool->sequences_at_full_context,
-             (unsigned long long)((uint64_t)pool->blocks * info->block_bytes));
+             pool->sequences_at_full_context, (unsigned long long)worker_info_kv_bytes(info));
     log_info("ready",
              "model=\"%s\" group=%u ranks=%u backend=%s isa=%s threads=%u weights_bytes=%llu "
              "endpoint=%s seconds=%.2f",
@@ -323,7 +322,7 @@ static int start_serving(struct worker *worker, struct errmsg *err)
     }
     struct metrics *metrics = worker_metrics_rank(worker->metrics, 0);
     metrics_set(metrics, WM_WEIGHTS_BYTES, 0, (double)worker->model->weights->bytes);
-    metrics_set(metrics, WM_KV_BYTES, 0, (double)((uint64_t)info->pool.blocks * info->block_bytes));
+    metrics_set(metrics, WM_KV_BYTES, 0, (double)worker_info_kv_bytes(info));
     const struct router_link_settings link = {info, worker->engine, worker->metrics};
     int r = router_link_new(&link, &worker->link, err);
     if (r < 0)
