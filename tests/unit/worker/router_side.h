@@ -324,6 +324,7 @@ static inline void side_submit_with(struct side *side, const char *id, const uin
     submit.request_id = (char *)(uintptr_t)id;
     submit.ids = (ProtobufCBinaryData){count * 4, (uint8_t *)(uintptr_t)ids};
     submit.sampling = sampling;
+    side_keep_alive(side); /* attaches again when another test took long */
     side_send(side, FRAME_SUBMIT, &submit.base);
 }
 

@@ -467,6 +467,80 @@ static void test_without_prefix_caching_nothing_is_reused(void **state)
     process_stop(&process);
 }
 
+/* 40 blocks for 12 requests of 10: evictions, preemptions, and the same tokens. */
+static void test_answers_do_not_change_when_blocks_are_short(void **state)
+{
+    static const char *const flags[] = {"--kv-cache-memory=160KiB", "--max-num-batched-tokens=64",
+                                        NULL};
+    struct fixture *f = *state;
+    struct process process;
+    struct side side;
+    const char *ids[12];
+    struct answer *answers = mem_calloc(12, sizeof(*answers)), alone;
+    process_init(&process, flags);
+    side_open(&side, &process);
+    side_attach(&side);
+    assert_int_equal(side.hello->blocks_total, 40);
+    for (size_t i = 0; i < 12; i++) {
+        ids[i] = mem_printf("p%zu", i);
+        side_submit(&side, ids[i], f->prompt + i, 100, 60);
+    }
+    side_collect(&side, ids, answers, 12, 0);
+    json_t *stats = admin(&process, 0, "show stats\n");
+    assert_true(json_integer_value(json_object_get(stats, "preemptions")) > 0);
+    assert_true(json_integer_value(json_object_get(stats, "evictions")) > 0);
+    json_decref(stats);
+    json_decref(admin(&process, 0, "check\n"));
+    side.beats_compared = 0;
+    while (side.beats_compared < 2)
+        (void)side_next(&side);
+    for (size_t i = 0; i < 12; i++) {
+        side_ask(&f->side, ids[i], f->prompt + i, 100, 60, &alone); /* in the big pool */
+        assert_int_equal(answers[i].count, 60);
+        assert_memory_equal(answers[i].ids, alone.ids, 60 * sizeof(alone.ids[0]));
+        mem_free((void *)(uintptr_t)ids[i]);
+    }
+    mem_free(answers);
+    side_close(&side);
+    process_stop(&process);
+}
+
+static void test_a_full_queue_and_a_passed_deadline_are_told(void **state)
+{
+    static const char *const flags[] = {"--max-num-seqs=1", "--waiting-max=2", NULL};
+    static const char *const ids[] = {"w0", "w1", "w2", "w3", "w4", "w5"};
+    struct fixture *f = *state;
+    struct process process;
+    struct side side;
+    struct answer answers[6];
+    uint32_t full = 0;
+    process_init(&process, flags);
+    side_open(&side, &process);
+    side_attach(&side);
+    for (size_t i = 0; i < 6; i++)
+        side_submit(&side, ids[i], f->prompt, 7, 40);
+    side_collect(&side, ids, answers, 6, 0);
+    for (size_t i = 0; i < 6; i++) {
+        assert_true(answers[i].count == 40 || answers[i].code == 429);
+        full += answers[i].code == 429;
+    }
+    assert_in_range(full, 1, 4); /* 1 runs, 2 wait; more when it had not been read yet */
+
+    Refrain__Submit submit = REFRAIN__SUBMIT__INIT;
+    Refrain__Sampling sampling;
+    sampling_greedy(&sampling, 480);
+    submit.request_id = (char *)(uintptr_t)ids[0];
+    submit.ids = (ProtobufCBinaryData){28, (uint8_t *)f->prompt};
+    submit.sampling = &sampling;
+    submit.deadline_ms = 5;
+    side_send(&side, FRAME_SUBMIT, &submit.base);
+    side_collect(&side, ids, answers, 1, 0);
+    assert_int_equal(answers[0].finish, REFRAIN__FINISH__FINISH_DEADLINE);
+    assert_true(answers[0].count < 480);
+    side_close(&side);
+    process_stop(&process);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +560,8 @@ int main(void)
         cmocka_unit_test(test_two_routers_may_use_one_request_id),
         cmocka_unit_test(test_admin_socket_shows_and_cancels),
         cmocka_unit_test(test_many_requests_at_once_all_end_and_no_block_is_lost),
+        cmocka_unit_test(test_answers_do_not_change_when_blocks_are_short),
+        cmocka_unit_test(test_a_full_queue_and_a_passed_deadline_are_told),
         cmocka_unit_test(test_stop_ends_running_requests_with_503),
         cmocka_unit_test(test_second_worker_of_a_group_is_refused_and_a_killed_one_replaced),
         cmocka_unit_test(test_without_prefix_caching_nothing_is_reused),
