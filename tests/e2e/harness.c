@@ -108,8 +108,13 @@ static void make_folder(struct cluster *cluster)
     logs[logs_count++] = mem_strdup(cluster->log_path);
 }
 
-static void serve_name(struct cluster *cluster, const char *model)
+static void take_names(struct cluster *cluster, const char *model, const char *const *flags)
 {
+    for (; flags && flags[0] && flags[1]; flags++) {
+        if (strcmp(flags[0], "--api-key") == 0)
+            (void)snprintf(cluster->bearer, sizeof(cluster->bearer), "Authorization: Bearer %.*s",
+                           (int)strcspn(flags[1], ","), flags[1]);
+    }
     cluster->model = strstr(model, SMOLLM2_NAME) ? SMOLLM2_NAME : TINY_NAME;
 }
 
@@ -200,7 +205,7 @@ void cluster_start(struct cluster *cluster, const char *model, const char *const
 {
     *cluster = (struct cluster){.stdout_fd = -1};
     make_folder(cluster);
-    serve_name(cluster, model);
+    take_names(cluster, model, flags);
     cluster->shm_before = folder_listing("/dev/shm");
     start(cluster, model, flags, true);
 }
@@ -210,7 +215,7 @@ void cluster_start_in(struct cluster *cluster, const char *model, const char *co
 {
     *cluster = (struct cluster){.stdout_fd = -1};
     make_folder(cluster);
-    serve_name(cluster, model);
+    take_names(cluster, model, flags);
     cluster->shm_before = folder_listing("/dev/shm");
     (void)setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
     spawn(cluster, model, flags, NULL);

@@ -33,6 +33,7 @@ struct cluster {
     uint16_t port;
     char url[64];
     const char *model; /* served name */
+    char bearer[128];  /* "Authorization: Bearer KEY" of the first key of --api-key; "" */
     char folder[64];   /* /tmp/refrain-e2e-XXXXXX */
     char run_dir[PATH_MAX];
     char log_path[96];

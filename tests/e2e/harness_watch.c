@@ -16,7 +16,10 @@
 static json_t *status_json(const struct cluster *cluster)
 {
     struct http_answer answer;
-    const struct http_request request = {.path = "/v1/refrain/status", .timeout_s = 5};
+    const struct http_request request = {
+        .path = "/v1/refrain/status",
+        .timeout_s = 5,
+        .headers = cluster->bearer[0] ? (const char *const[]){cluster->bearer, NULL} : NULL};
     http_send(cluster->url, &request, &answer);
     json_t *status = answer.status == 200 ? json_incref(answer.json) : NULL;
     http_answer_done(&answer);

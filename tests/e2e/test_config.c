@@ -1,7 +1,6 @@
 /* test_config.c - one cluster.conf for all programs, flags above it; whatever is unknown or out of
  * range is refused with a sentence that names the flag, or the file and the line. */
 #include <cmocka.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +125,7 @@ static void test_keys_are_asked_for_and_compared(void **state)
     http_get(cluster.url, "/health", &answer); /* probes have no key */
     assert_int_equal(answer.status, 200);
     http_answer_done(&answer);
-    cluster_end(&cluster, SIGTERM);
+    cluster_stop(&cluster);
 }
 
 static void test_bad_lines_of_the_file_are_refused_by_file_and_line(void **state)

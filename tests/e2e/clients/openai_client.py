@@ -1,0 +1,160 @@
+"""The openai package against a running Refrain: sync, async, streams, n, log-probabilities, errors.
+
+usage: openai_client.py URL MODEL KEY      prints a line per check; exits 1 at the first that fails
+"""
+import asyncio
+import sys
+
+import openai
+
+QUESTION = [{"role": "user", "content": "Name three colours, then stop."}]
+
+
+def check(name, condition, seen=""):
+    print(("ok      " if condition else "FAILED  ") + name + (f"  ({seen})" if seen != "" else ""),
+          flush=True)
+    if not condition:
+        sys.exit(1)
+
+
+def check_models(client, model):
+    names = [entry.id for entry in client.models.list()]
+    check("models.list", names == [model], names)
+    check("models.retrieve", client.models.retrieve(model).id == model)
+
+
+def check_whole_and_streamed(client, model):
+    raw = client.chat.completions.with_raw_response.create(
+        model=model, messages=QUESTION, max_tokens=24, temperature=0)
+    group = raw.headers.get("x-refrain-group")
+    whole = raw.parse()
+    text = whole.choices[0].message.content
+    check("x-refrain-group header", group in ("0", "1"), group)
+    check("chat: text and finish", bool(text) and whole.choices[0].finish_reason in
+          ("stop", "length"), whole.choices[0].finish_reason)
+    usage = whole.usage
+    check("chat: usage adds up",
+          usage.total_tokens == usage.prompt_tokens + usage.completion_tokens, usage.total_tokens)
+
+    pieces, last, ids = [], None, set()
+    with client.chat.completions.create(
+            model=model, messages=QUESTION, max_tokens=24, temperature=0, stream=True,
+            stream_options={"include_usage": True}) as stream:
+        for chunk in stream:
+            ids.add(chunk.id)
+            last = chunk
+            for choice in chunk.choices:
+                pieces.append(choice.delta.content or "")
+    check("stream: the same text", "".join(pieces) == text)
+    check("stream: one id", len(ids) == 1)
+    check("stream: usage in the last chunk",
+          last.choices == [] and last.usage.completion_tokens == usage.completion_tokens)
+    cached = last.usage.prompt_tokens_details.cached_tokens
+    check("stream: the prompt comes from cache", cached >= usage.prompt_tokens - 17, cached)
+
+
+def check_several(client, model):
+    two = client.chat.completions.create(model=model, messages=QUESTION, max_tokens=12, n=2,
+                                         temperature=1.2, seed=7)
+    check("n=2: two choices in order", [c.index for c in two.choices] == [0, 1])
+    again = client.chat.completions.create(model=model, messages=QUESTION, max_tokens=12, n=2,
+                                           temperature=1.2, seed=7)
+    check("seed: the same twice", [c.message.content for c in two.choices] ==
+          [c.message.content for c in again.choices])
+    texts = {0: "", 1: ""}
+    for chunk in client.chat.completions.create(model=model, messages=QUESTION, max_tokens=12, n=2,
+                                                temperature=1.2, seed=7, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    check("n=2 streamed: the same", [texts[0], texts[1]] ==
+          [c.message.content for c in two.choices])
+    done = client.completions.create(model=model, prompt=["One, two,", "Red, green,"],
+                                     max_tokens=6, temperature=0)
+    check("completions: two prompts", len(done.choices) == 2 and all(c.text for c in done.choices))
+    logged = client.chat.completions.create(model=model, messages=QUESTION, max_tokens=4,
+                                            temperature=0, logprobs=True, top_logprobs=3)
+    entries = logged.choices[0].logprobs.content
+    check("logprobs: a token each, the best first", len(entries) == logged.usage.completion_tokens
+          and all(len(e.top_logprobs) == 3 and e.logprob == e.top_logprobs[0].logprob
+                  for e in entries))
+    stopped = client.chat.completions.create(
+        model=model, messages=QUESTION, max_tokens=24, temperature=0,
+        stop=[logged.choices[0].message.content[1:4]])
+    check("stop: ends before the string", stopped.choices[0].finish_reason == "stop" and
+          stopped.choices[0].message.content == logged.choices[0].message.content[:1])
+
+
+def expect_error(name, kind, call, **attributes):
+    try:
+        call()
+    except kind as error:
+        seen = {key: getattr(error, key) for key in attributes}
+        check(f"{name}: {kind.__name__}", seen == attributes, seen)
+        return
+    check(f"{name}: {kind.__name__}", False, "no error")
+
+
+def check_errors(client, model, url):
+    chat = client.chat.completions.create
+    expect_error("empty messages", openai.BadRequestError, lambda: chat(model=model, messages=[]),
+                 status_code=400, param="messages", type="invalid_request_error")
+    expect_error("temperature -1", openai.BadRequestError,
+                 lambda: chat(model=model, messages=QUESTION, temperature=-1),
+                 status_code=400, param="temperature")
+    expect_error("too long", openai.BadRequestError,
+                 lambda: chat(model=model, messages=[{"role": "user", "content": "a b " * 9000}]),
+                 status_code=400, code="context_length_exceeded")
+    expect_error("unknown model", openai.NotFoundError,
+                 lambda: chat(model="nobody", messages=QUESTION),
+                 status_code=404, code="model_not_found", param="model")
+    expect_error("unknown model card", openai.NotFoundError, lambda: client.models.retrieve("x"),
+                 status_code=404)
+    expect_error("10 MB", openai.APIStatusError,
+                 lambda: chat(model=model, messages=[{"role": "user", "content": "a" * 10**7}]),
+                 status_code=413)
+    stranger = openai.OpenAI(base_url=url + "/v1", api_key="wrong", max_retries=0)
+    expect_error("wrong key", openai.AuthenticationError,
+                 lambda: stranger.chat.completions.create(model=model, messages=QUESTION),
+                 status_code=401)
+    hasty = client.with_options(timeout=0.3)
+    expect_error("client timeout", openai.APITimeoutError,
+                 lambda: hasty.chat.completions.create(model=model, messages=QUESTION,
+                                                       max_tokens=4000,
+                                                       extra_body={"ignore_eos": True}))
+    stream = chat(model=model, messages=QUESTION, max_tokens=4000, stream=True,
+                  extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    check("stream closed early", True)
+
+
+async def check_async(url, model, key):
+    async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=key, max_retries=0) as client:
+        async def one(number):
+            text = ""
+            stream = await client.chat.completions.create(
+                model=model, messages=[{"role": "user", "content": f"Say {number}."}],
+                max_tokens=8, temperature=0, stream=True)
+            async for chunk in stream:
+                for choice in chunk.choices:
+                    text += choice.delta.content or ""
+            return text
+        together = await asyncio.gather(*(one(number) for number in range(8)))
+        check("async: 8 streams at a time", all(together))
+        check("async: one more gives the same", await one(3) == together[3])
+
+
+def main():
+    url, model, key = sys.argv[1:]
+    print(f"openai {openai.__version__}")
+    client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=120)
+    check_models(client, model)
+    check_whole_and_streamed(client, model)
+    check_several(client, model)
+    check_errors(client, model, url)
+    asyncio.run(check_async(url, model, key))
+    print("all passed")
+
+
+if __name__ == "__main__":
+    main()
