@@ -152,9 +152,14 @@ static int check_endpoints(const struct worker_settings *settings, struct errmsg
                               WORKER_ENDPOINTS_MAX);
         at = at[bytes] == ',' ? at + bytes + 1 : NULL;
     }
-    if (r == 0 && settings->data_endpoint != NULL)
-        r = check_endpoint(settings, "data-endpoint", settings->data_endpoint,
-                           strlen(settings->data_endpoint), err);
+    const char *data = settings->data_endpoint;
+    if (r == 0 && data != NULL)
+        r = check_endpoint(settings, "data-endpoint", data, strlen(data), err);
+    if (r == 0 && data != NULL &&
+        (strchr(data, '*') != NULL || strncmp(data, "tcp://0.0.0.0", 13) == 0))
+        return errmsg_set(err, -EINVAL,
+                          "--data-endpoint: routers connect to it as it stands; name an address "
+                          "and a port, no wildcard");
     return r;
 }
 

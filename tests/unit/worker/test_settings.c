@@ -73,6 +73,7 @@ static void test_what_cannot_be_is_refused_by_a_sentence(void **state)
         {"--router-endpoint=tcp://a:1", "--insecure-tcp"},
         {"--data-endpoint=http://a", "no ipc:// or tcp://"},
         {"--router-endpoint=ipc://a,tcp://b:1", "--insecure-tcp"},
+        {"--data-endpoint=ipc://*", "no wildcard"},
         {"--tensor-parallel-size=0", "between 1 and 8"},
         {"--gpu-memory-utilization=0.5", "--kv-cache-memory"},
         {"--max-gpu-memory=1", "--kv-cache-memory"},
