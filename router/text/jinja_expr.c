@@ -13,6 +13,7 @@ static struct node *parse_unary(struct jinja_parser *p, bool with_filter);
 
 static struct node *parse_condexpr(struct jinja_parser *p)
 {
+    const struct node *unknown = p->unknown;
     struct node *node = parse_or(p);
     while (node != NULL && jinja_parse_is_name(p, "if")) {
         struct node *cond = jinja_parse_node(p, NODE_COND);
@@ -32,6 +33,7 @@ static struct node *parse_condexpr(struct jinja_parser *p)
                 return NULL;
         }
         node = cond;
+        p->unknown = unknown; /* conditional, so unknown names in it may stay */
     }
     return node;
 }
@@ -551,6 +553,12 @@ static struct jinja_str *parse_dotted(struct jinja_parser *p)
     return jinja_parse_string(p, start, (size_t)(end - start));
 }
 
+static void note_unknown(struct jinja_parser *p, const struct node *node)
+{
+    if (node->callable == NULL && !p->soft && p->unknown == NULL)
+        p->unknown = node;
+}
+
 static struct node *parse_filter(struct jinja_parser *p, struct node *operand)
 {
     struct node *node = jinja_parse_node(p, NODE_FILTER);
@@ -561,6 +569,7 @@ static struct node *parse_filter(struct jinja_parser *p, struct node *operand)
     if (node->name == NULL)
         return NULL;
     node->callable = jinja_filter_find(node->name->data, node->name->bytes);
+    note_unknown(p, node);
     if (jinja_parse_is_op(p, OP_LPAREN)) {
         node->args = jinja_parse_call_args(p);
         if (node->args == NULL)
@@ -636,6 +645,7 @@ static struct node *parse_test(struct jinja_parser *p, struct node *operand)
     if (node->name == NULL)
         return NULL;
     node->callable = jinja_test_find(node->name->data, node->name->bytes);
+    note_unknown(p, node);
     if (jinja_parse_is_op(p, OP_LPAREN))
         node->args = jinja_parse_call_args(p);
     else if (starts_argument(p))

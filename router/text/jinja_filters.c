@@ -387,7 +387,7 @@ static int filter_round(struct jinja_eval *ev, const struct value *self,
     bool floors = method && method->bytes == 5 && memcmp(method->data, "floor", 5) == 0;
     if (ceiling || floors) {
         double scaled = number * scale;
-        *ret = jinja_float((ceiling ? ceil(scaled) : floor(scaled)) / scale);
+        *ret = jinja_float(((ceiling ? ceil(scaled) : floor(scaled)) + 0.0) / scale); /* no -0 */
     } else if (method && (method->bytes != 6 || memcmp(method->data, "common", 6) != 0)) {
         return jinja_fail(ev, -EINVAL, "method must be common, ceil or floor");
     } else if (jinja_is_integer(self) && precision >= 0) {

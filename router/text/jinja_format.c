@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -98,12 +99,46 @@ static int format_integer(struct jinja_eval *ev, const struct spec *spec, const 
     } else {
         (void)snprintf(digits, sizeof(digits), "%llu", size);
     }
+    size_t count = strlen(digits);
+    if (spec->precision > (int64_t)count) { /* at least so many digits */
+        size_t zeros = (size_t)(spec->precision > 300 ? 300 : spec->precision) - count;
+        memmove(digits + zeros, digits, count + 1);
+        memset(digits, '0', zeros);
+    }
     if (spec->comma)
         group_digits(digits, sizeof(digits), spec->comma);
     const char *sign = number < 0 ? "-" : spec->sign == '+' ? "+" : spec->sign == ' ' ? " " : "";
     (void)snprintf(ret_text, NUMBER_MAX, "%s%s%s", sign, prefix, digits);
     *ret_sign = (uint32_t)(strlen(sign) + strlen(prefix));
     return 0;
+}
+
+/* A number without a type but with a precision: like g, but "1.0" keeps its point. */
+static void format_general(double size, int precision, char *ret_digits)
+{
+    char text[DIGITS_MAX];
+    int significant = precision < 1 ? 1 : precision;
+    (void)snprintf(text, sizeof(text), "%.*e", significant - 1, size);
+    const char *e = strchr(text, 'e');
+    int exponent = e ? atoi(e + 1) : 0;
+    if (e == NULL) {
+        (void)snprintf(ret_digits, DIGITS_MAX, "%s", text); /* inf, nan */
+        return;
+    }
+    bool scientific = exponent < -4 || exponent >= significant - 1;
+    char tail[16] = "";
+    if (scientific)
+        (void)snprintf(tail, sizeof(tail), "%.8s", e);
+    else
+        (void)snprintf(text, sizeof(text), "%.*f", significant - 1 - exponent, size);
+    size_t bytes = scientific ? (size_t)(e - text) : strlen(text);
+    if (memchr(text, '.', bytes) != NULL) {
+        while (text[bytes - 1] == '0')
+            bytes--;
+        bytes -= text[bytes - 1] == '.' && scientific;
+        bytes += text[bytes - 1] == '.';
+    }
+    (void)snprintf(ret_digits, DIGITS_MAX, "%.*s%s", (int)bytes, text, tail);
 }
 
 static void format_real(const struct spec *spec, double number, char *ret_text, uint32_t *ret_sign)
@@ -122,6 +157,9 @@ static void format_real(const struct spec *spec, double number, char *ret_text, 
         strcpy(format, "%.*f%%");
     } else if (type == 0 && spec->precision < 0) {
         jinja_format_float(size, digits);
+        format[0] = '\0';
+    } else if (type == 0) {
+        format_general(size, precision, digits);
         format[0] = '\0';
     } else {
         (void)snprintf(format, sizeof(format), "%%%s.*%c", spec->alternate ? "#" : "",
@@ -314,8 +352,6 @@ static int percent_value(struct jinja_eval *ev, struct percent *state, struct sp
         value->integer = (int64_t)value->number;
         value->type = VALUE_INT;
     }
-    if (strchr("doxX", spec->type) != NULL)
-        spec->precision = -1;
     return write_number(ev, spec, value);
 }
 
@@ -384,10 +420,12 @@ static int parse_spec(struct jinja_eval *ev, const char *data, uint32_t at, uint
 {
     *ret = (struct spec){.fill = ' ', .precision = -1};
     uint32_t bytes = 0;
+    bool fill_given = false;
     if (at < end)
         ret->fill = jinja_utf8_decode(data + at, data + end, &bytes);
     if (at + bytes < end && bytes > 0 && strchr("<>=^", data[at + bytes]) && data[at + bytes]) {
         ret->align = data[at + bytes];
+        fill_given = true;
         at += bytes + 1;
     } else {
         ret->fill = ' ';
@@ -402,6 +440,7 @@ static int parse_spec(struct jinja_eval *ev, const char *data, uint32_t at, uint
     }
     if (at < end && data[at] == '0') {
         ret->zero = true;
+        ret->fill = fill_given ? ret->fill : '0';
         at++;
     }
     int64_t number = take_number(data, end, &at);
@@ -487,10 +526,23 @@ static int write_field(struct jinja_eval *ev, struct brace *state, const struct 
 {
     struct jinja_str *text;
     int r;
-    if (!conversion && jinja_is_number(value) && (value->type != VALUE_BOOL || spec->type))
+    bool real = value->type == VALUE_FLOAT || (spec->type && strchr("eEfFgG%", spec->type));
+    bool empty = spec->type == 0 && spec->width == 0 && spec->align == 0 && spec->sign == 0 &&
+                 !spec->alternate && spec->comma == 0 && !spec->zero && spec->precision < 0;
+    if (!conversion && jinja_is_number(value) && !(value->type == VALUE_BOOL && empty)) {
+        if (!real && spec->precision >= 0)
+            return jinja_fail(ev, -EINVAL, "Precision not allowed in integer format specifier");
+        if (!real && spec->comma == ',' && spec->type && spec->type != 'd')
+            return jinja_fail(ev, -EINVAL, "Cannot specify ',' with '%c'.", spec->type);
         return write_number(ev, spec, value);
-    if (value->type == VALUE_UNDEFINED && !conversion && (spec->width || spec->type))
-        return jinja_fail(ev, -EINVAL, "unsupported format string passed to Undefined.__format__");
+    }
+    if (!empty && !conversion && value->type != VALUE_STRING)
+        return jinja_fail(ev, -EINVAL, "unsupported format string passed to %s.__format__",
+                          jinja_type_name(value));
+    if (spec->sign || spec->alternate || spec->comma || spec->align == '=')
+        return jinja_fail(ev, -EINVAL,
+                          "Sign, '#', ',' or '=' not allowed in string format "
+                          "specifier");
     if (spec->type && spec->type != 's')
         return jinja_fail(ev, -EINVAL, "Unknown format code '%c' for object of type 'str'",
                           spec->type);

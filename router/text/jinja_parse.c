@@ -269,12 +269,22 @@ static bool parse_block_body(struct jinja_parser *p, const char *end, struct bod
     return true;
 }
 
+/* A body in a scope of its own: what it names must exist even inside an `if`, as in Jinja2. */
+static bool parse_hard_body(struct jinja_parser *p, const char *end, struct body *ret)
+{
+    bool soft = p->soft;
+    p->soft = false;
+    bool ok = parse_block_body(p, end, ret);
+    p->soft = soft;
+    return ok;
+}
+
 /* A body whose text is taken: break and continue do not reach out of it. */
 static bool parse_captured_body(struct jinja_parser *p, const char *end, struct body *ret)
 {
     uint32_t loops = p->loops;
     p->loops = 0;
-    bool ok = parse_block_body(p, end, ret);
+    bool ok = parse_hard_body(p, end, ret);
     p->loops = loops;
     return ok;
 }
@@ -301,13 +311,16 @@ static struct node *parse_for(struct jinja_parser *p)
             return NULL;
     }
     node->flag = jinja_parse_skip_name(p, "recursive");
+    bool soft = p->soft;
+    p->soft = false;
     p->loops++;
     bool ok = expect_block_end(p) && parse_body(p, ends, &node->body);
     p->loops--;
+    p->soft = soft;
     if (!ok)
         return NULL;
     if (jinja_parse_skip_name(p, "else"))
-        return parse_block_body(p, "endfor", &node->other) ? node : NULL;
+        return parse_hard_body(p, "endfor", &node->other) ? node : NULL;
     p->at++;
     return node;
 }
@@ -319,8 +332,10 @@ static struct node *parse_if(struct jinja_parser *p)
     struct body *bodies = NULL;
     uint32_t capacity = 0;
     struct node *node = jinja_parse_node(p, NODE_IF);
+    bool soft = p->soft;
     if (node == NULL)
         return NULL;
+    p->soft = true;
     for (;;) {
         if (tests.count + 2 > capacity) {
             capacity = capacity ? capacity * 2 : 4;
@@ -342,10 +357,13 @@ static struct node *parse_if(struct jinja_parser *p)
     node->items = tests.items;
     node->count = tests.count;
     node->bodies = bodies;
+    bool ok = true;
     if (jinja_parse_skip_name(p, "else"))
-        return parse_block_body(p, "endif", &bodies[tests.count]) ? node : NULL;
-    p->at++;
-    return node;
+        ok = parse_block_body(p, "endif", &bodies[tests.count]);
+    else
+        p->at++;
+    p->soft = soft;
+    return ok ? node : NULL;
 }
 
 static struct node *parse_set(struct jinja_parser *p)
@@ -517,7 +535,7 @@ static struct node *parse_with(struct jinja_parser *p)
         return NULL;
     node->items = list.items;
     node->count = list.count;
-    return parse_block_body(p, "endwith", &node->body) ? node : NULL;
+    return parse_hard_body(p, "endwith", &node->body) ? node : NULL;
 }
 
 static struct node *parse_generation(struct jinja_parser *p)
@@ -601,6 +619,10 @@ int jinja_parse(struct jinja_template *tmpl, const char *source, size_t bytes, s
         .tmpl = tmpl, .arena = &tmpl->arena, .tokens = tokens, .symbols = map_new(0), .err = err};
     if (fixed_symbols(&parser))
         (void)parse_body(&parser, no_end, &tmpl->body);
+    if (parser.code == 0 && parser.unknown != NULL)
+        parser.code = errmsg_set(err, -EINVAL, "line %u: no %s named '%.*s'", parser.unknown->line,
+                                 parser.unknown->type == NODE_TEST ? "test" : "filter",
+                                 (int)parser.unknown->name->bytes, parser.unknown->name->data);
     map_free(parser.symbols);
     mem_free(tokens);
     return parser.code;

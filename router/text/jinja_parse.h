@@ -15,7 +15,9 @@ struct jinja_parser {
     struct map *symbols; /* name -> number + 1 */
     uint32_t symbols_capacity;
     uint32_t depth;
-    uint32_t loops;                              /* around us, in this macro or capture */
+    uint32_t loops; /* around us, in this macro or capture */
+    bool soft; /* inside an `if`: unknown filters and tests matter only when they are reached */
+    const struct node *unknown;                  /* the first one that matters, or NULL */
     bool uses_varargs, uses_kwargs, uses_caller; /* by the macro being parsed */
     struct errmsg *err;
     int code; /* of the first error */

@@ -70,6 +70,19 @@ static void test_syntax_errors_when_loaded_name_line_and_cause(void **state)
     fails("{{ f(a=1, 2) }}", -EINVAL, "invalid syntax for function call");
 }
 
+static void test_unknown_filters_are_refused_unless_a_condition_guards_them(void **state)
+{
+    (void)state;
+    fails("a\n{{ 1|nofilter }}", -EINVAL, "line 2: no filter named 'nofilter'");
+    fails("{% for x in [] %}{{ 1 is notest }}{% endfor %}", -EINVAL, "no test named 'notest'");
+    fails("{% if 0 %}{% for x in [] %}{{ 1|nofilter }}{% endfor %}{% endif %}", -EINVAL,
+          "no filter named 'nofilter'");
+    fails("{% if 1 %}{{ 1|nofilter }}{% endif %}", -EINVAL, "no filter named 'nofilter'");
+    renders("{% if 0 %}{{ 1|nofilter }}{% else %}a{% endif %}", "a");
+    renders("{{ 1|nofilter if 0 else 'a' }}", "a");
+    renders("{{ x|trim if 'nofilter' is filter else 'a' }}", "a");
+}
+
 static void test_type_errors_when_rendered_name_line_and_cause(void **state)
 {
     (void)state;
@@ -83,8 +96,6 @@ static void test_type_errors_when_rendered_name_line_and_cause(void **state)
     fails("{{ 9223372036854775807 + 1 }}", -EINVAL, "integer overflow");
     fails("{{ 3 ** 99 }}", -EINVAL, "integer overflow");
     fails("{% for x in none %}{% endfor %}", -EINVAL, "'NoneType' object is not iterable");
-    fails("{{ 1|nofilter }}", -EINVAL, "no filter named 'nofilter'");
-    fails("{{ 1 is notest }}", -EINVAL, "no test named 'notest'");
     fails("{{ {[]: 1} }}", -EINVAL, "unhashable type: 'list'");
     fails("{{ undefined_function() }}", -EINVAL, "'undefined_function' is undefined");
     fails("{% set a, b = [1] %}", -EINVAL, "not enough values to unpack");
@@ -277,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_syntax_errors_when_loaded_name_line_and_cause),
+        cmocka_unit_test(test_unknown_filters_are_refused_unless_a_condition_guards_them),
         cmocka_unit_test(test_type_errors_when_rendered_name_line_and_cause),
         cmocka_unit_test(test_raise_exception_gives_the_templates_own_sentence_and_line),
         cmocka_unit_test(test_sources_too_big_are_refused),
