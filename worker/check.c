@@ -516,6 +516,7 @@ int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct
     int r = check_open(settings, &check, err);
     if (r < 0)
         return r;
+    ASSERT(check != NULL);
     if (in == NULL)
         print_report(check, out);
     else

@@ -90,18 +90,22 @@ static int take_u32(struct cursor *cursor, const char *what, uint32_t *ret_value
 {
     const uint8_t *data = NULL;
     int r = take(cursor, sizeof(*ret_value), what, &data);
-    if (r == 0)
-        memcpy(ret_value, data, sizeof(*ret_value));
-    return r;
+    if (r < 0)
+        return r;
+    ASSERT(data != NULL);
+    memcpy(ret_value, data, sizeof(*ret_value));
+    return 0;
 }
 
 static int take_u64(struct cursor *cursor, const char *what, uint64_t *ret_value)
 {
     const uint8_t *data = NULL;
     int r = take(cursor, sizeof(*ret_value), what, &data);
-    if (r == 0)
-        memcpy(ret_value, data, sizeof(*ret_value));
-    return r;
+    if (r < 0)
+        return r;
+    ASSERT(data != NULL);
+    memcpy(ret_value, data, sizeof(*ret_value));
+    return 0;
 }
 
 static int take_string(struct cursor *cursor, const char *what, struct gguf_string *ret_string)
@@ -283,7 +287,14 @@ static int take_tensor(struct cursor *cursor, struct gguf_tensor *tensor, uint64
     return r;
 }
 
-static int take_tensors(struct cursor *cursor, struct gguf *gguf, uint64_t count)
+/* A tensor and where its data begins, before that is known to be inside the file. */
+struct placed {
+    uint64_t offset;
+    struct gguf_tensor *tensor;
+};
+
+static int take_tensors(struct cursor *cursor, struct gguf *gguf, uint64_t count,
+                        struct placed *placed)
 {
     gguf->tensors = mem_calloc(count + 1, sizeof(*gguf->tensors));
     for (uint64_t i = 0; i < count; i++) {
@@ -301,7 +312,7 @@ static int take_tensors(struct cursor *cursor, struct gguf *gguf, uint64_t count
                               shown(tensor->name).text);
         r = map_set(gguf->tensors_by_name, tensor->name.text, tensor->name.bytes, tensor, NULL);
         ASSERT(r == 0);
-        tensor->data = (const void *)(uintptr_t)offset; /* an offset until place_tensors() */
+        placed[i] = (struct placed){offset, tensor};
         gguf->tensors_count = i + 1;
     }
     return 0;
@@ -309,39 +320,34 @@ static int take_tensors(struct cursor *cursor, struct gguf *gguf, uint64_t count
 
 static int by_offset(const void *a, const void *b)
 {
-    const struct gguf_tensor *x = *(const struct gguf_tensor *const *)a;
-    const struct gguf_tensor *y = *(const struct gguf_tensor *const *)b;
-    return x->data < y->data ? -1 : x->data > y->data;
+    const struct placed *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Offsets -> pointers, once every one is known to lie inside the file and apart from the others. */
-static int place_tensors(struct cursor *cursor, struct gguf *gguf)
+/* Offsets -> pointers; every tensor lies inside the file and apart from the others. */
+static int place_tensors(struct cursor *cursor, struct gguf *gguf, struct placed *placed)
 {
-    size_t room = gguf->bytes > gguf->tensor_data ? gguf->bytes - gguf->tensor_data : 0;
-    struct gguf_tensor **sorted = mem_calloc(gguf->tensors_count + 1, sizeof(struct gguf_tensor *));
-    int r = 0;
-    for (size_t i = 0; i < gguf->tensors_count; i++)
-        sorted[i] = &gguf->tensors[i];
-    qsort(sorted, gguf->tensors_count, sizeof(*sorted), by_offset);
+    size_t mask = gguf->alignment - 1, count = gguf->tensors_count;
+    size_t begin = (cursor->at + mask) & ~mask;
+    size_t room = gguf->bytes > begin ? gguf->bytes - begin : 0;
     uint64_t end = 0;
-    for (size_t i = 0; i < gguf->tensors_count && r == 0; i++) {
-        struct gguf_tensor *tensor = sorted[i];
-        uint64_t offset = (uint64_t)(uintptr_t)tensor->data;
+    qsort(placed, count, sizeof(*placed), by_offset);
+    for (size_t i = 0; i < count; i++) {
+        struct gguf_tensor *tensor = placed[i].tensor;
+        uint64_t offset = placed[i].offset;
         if (offset > room || tensor->bytes > room - offset)
-            r = errmsg_set(cursor->err, -EINVAL,
-                           "tensor '%s' needs %zu bytes at offset %llu of the data, which has %zu: "
-                           "the file is truncated",
-                           shown(tensor->name).text, tensor->bytes, (unsigned long long)offset,
-                           room);
-        else if (offset < end)
-            r = errmsg_set(cursor->err, -EINVAL, "tensors '%s' and '%s' overlap",
-                           shown(sorted[i - 1]->name).text, shown(tensor->name).text);
+            return errmsg_set(cursor->err, -EINVAL,
+                              "tensor '%s' needs %zu bytes at offset %llu of the data, which has "
+                              "%zu: the file is truncated",
+                              shown(tensor->name).text, tensor->bytes, (unsigned long long)offset,
+                              room);
+        if (offset < end)
+            return errmsg_set(cursor->err, -EINVAL, "tensors '%s' and '%s' overlap",
+                              shown(placed[i - 1].tensor->name).text, shown(tensor->name).text);
+        tensor->data = gguf->data + begin + offset;
         end = offset + tensor->bytes;
     }
-    for (size_t i = 0; i < gguf->tensors_count && r == 0; i++)
-        gguf->tensors[i].data = gguf->data + gguf->tensor_data + (uintptr_t)gguf->tensors[i].data;
-    mem_free(sorted);
-    return r;
+    return 0;
 }
 
 /* --- file ------------------------------------------------------------------------------------ */
@@ -353,6 +359,7 @@ static int take_header(struct cursor *cursor, uint64_t *ret_tensors, uint64_t *r
     int r = take(cursor, 4, "the magic", &magic);
     if (r < 0)
         return r;
+    ASSERT(magic != NULL);
     if (memcmp(magic, "GGUF", 4) != 0)
         return errmsg_set(cursor->err, -EINVAL, "this is not a GGUF file");
     r = take_u32(cursor, "the version", &version);
@@ -403,22 +410,23 @@ static int parse(struct gguf *gguf, struct errmsg *err)
         r = take_keys(&cursor, gguf, keys);
     if (r == 0)
         r = read_alignment(gguf, err);
-    if (r == 0)
-        r = take_tensors(&cursor, gguf, tensors);
     if (r < 0)
         return r;
-    size_t mask = gguf->alignment - 1;
-    gguf->tensor_data = (cursor.at + mask) & ~mask;
-    return place_tensors(&cursor, gguf);
+    struct placed *placed = mem_calloc(tensors + 1, sizeof(*placed));
+    r = take_tensors(&cursor, gguf, tensors, placed);
+    if (r == 0)
+        r = place_tensors(&cursor, gguf, placed);
+    mem_free(placed);
+    return r;
 }
 
-static int open_bytes(const void *data, size_t bytes, bool mapped, struct gguf **ret_gguf,
+static int open_bytes(const void *data, size_t bytes, void *mapping, struct gguf **ret_gguf,
                       struct errmsg *err)
 {
     struct gguf *gguf = mem_zalloc(sizeof(*gguf));
     gguf->data = data;
     gguf->bytes = bytes;
-    gguf->mapped = mapped;
+    gguf->mapping = mapping;
     gguf->keys_by_name = map_new(GGUF_KEYS_MAX);
     gguf->tensors_by_name = map_new(GGUF_TENSORS_MAX);
     int r = parse(gguf, err);
@@ -432,7 +440,7 @@ static int open_bytes(const void *data, size_t bytes, bool mapped, struct gguf *
 
 int gguf_open_memory(const void *data, size_t bytes, struct gguf **ret_gguf, struct errmsg *err)
 {
-    return open_bytes(data, bytes, false, ret_gguf, err);
+    return open_bytes(data, bytes, NULL, ret_gguf, err);
 }
 
 static int map_file(int fd, const char *path, void **ret_data, size_t *ret_bytes,
@@ -466,7 +474,7 @@ int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *err)
     (void)close(fd); /* the mapping stays valid */
     if (r < 0)
         return r;
-    r = open_bytes(data, bytes, true, ret_gguf, err);
+    r = open_bytes(data, bytes, data, ret_gguf, err);
     return r < 0 ? errmsg_prefix(err, r, "'%s'", path) : 0;
 }
 
@@ -480,19 +488,20 @@ void gguf_close(struct gguf *gguf)
     mem_free(gguf->tensors);
     map_free(gguf->keys_by_name);
     map_free(gguf->tensors_by_name);
-    if (gguf->mapped)
-        (void)munmap((void *)(uintptr_t)gguf->data, gguf->bytes);
+    if (gguf->mapping != NULL)
+        (void)munmap(gguf->mapping, gguf->bytes);
     mem_free(gguf);
 }
 
 void gguf_drop_pages(const struct gguf *gguf, const void *data, size_t bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    if (!gguf->mapped || bytes == 0)
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (gguf->mapping == NULL || bytes == 0)
         return;
     ASSERT((const uint8_t *)data >= gguf->data &&
-           (const uint8_t *)data + bytes <= gguf->data + gguf->bytes);
-    uintptr_t first = (uintptr_t)data & ~(page - 1);
-    uintptr_t end = ((uintptr_t)data + bytes + page - 1) & ~(page - 1);
-    (void)madvise((void *)first, end - first, MADV_DONTNEED); /* only advice: it may fail */
+           bytes <= gguf->bytes - (size_t)((const uint8_t *)data - gguf->data));
+    size_t offset = (size_t)((const uint8_t *)data - gguf->data);
+    size_t first = offset / page * page;
+    /* Only advice: it may fail. A page shared with a neighbour is read again. */
+    (void)madvise((char *)gguf->mapping + first, offset + bytes - first, MADV_DONTNEED);
 }

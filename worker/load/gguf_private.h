@@ -36,9 +36,8 @@ struct gguf_key {
 struct gguf {
     const uint8_t *data;
     size_t bytes;
-    bool mapped; /* data goes back through munmap */
+    void *mapping; /* NULL: memory of the caller */
     size_t alignment;
-    size_t tensor_data; /* offset of the data section */
     struct gguf_key *keys;
     size_t keys_count;
     struct gguf_tensor *tensors;

@@ -22,23 +22,14 @@ static bool as_i64(const struct gguf_key *key, int64_t *ret_value)
     if (key->type == GGUF_F32 || key->type == GGUF_F64 || bytes == 0)
         return false;
     memcpy(&raw, key->scalar, bytes);
-    switch (key->type) {
-    case GGUF_I8:
-        *ret_value = (int8_t)raw;
+    if (key->type == GGUF_I8 || key->type == GGUF_I16 || key->type == GGUF_I32 ||
+        key->type == GGUF_I64) {
+        unsigned unused = 64 - 8 * (unsigned)bytes; /* sign extension */
+        *ret_value = (int64_t)(raw << unused) >> unused;
         return true;
-    case GGUF_I16:
-        *ret_value = (int16_t)raw;
-        return true;
-    case GGUF_I32:
-        *ret_value = (int32_t)raw;
-        return true;
-    case GGUF_I64:
-        *ret_value = (int64_t)raw;
-        return true;
-    default:
-        *ret_value = (int64_t)raw;
-        return raw <= INT64_MAX;
     }
+    *ret_value = (int64_t)raw;
+    return raw <= INT64_MAX;
 }
 
 int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret_value)

@@ -360,6 +360,7 @@ int model_config_from_gguf(const struct gguf *gguf, struct model_config *ret_con
     int r = find_architecture(gguf, &row, err);
     if (r < 0)
         return r;
+    ASSERT(row != NULL);
     struct reader reader = {.gguf = gguf, .architecture = row->name, .err = err};
     (void)snprintf(config.architecture, sizeof(config.architecture), "%s", row->name);
     r = read_sizes(&reader, &config);

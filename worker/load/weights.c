@@ -77,6 +77,7 @@ static int stack_rows(const struct loader *loader, struct stack *stack, const ch
     int r = find(loader, name, rows, columns, &tensor);
     if (r < 0)
         return r;
+    ASSERT(tensor != NULL);
     stack->parts[stack->count] = (struct weight_part){
         .dtype = tensor->dtype,
         .data = (const char *)tensor->data + first * row_bytes(tensor),
@@ -228,6 +229,7 @@ static int load_norm(const struct loader *loader, const char *name, float *ret_v
     int r = find(loader, name, 1, hidden, &tensor);
     if (r < 0)
         return r;
+    ASSERT(tensor != NULL);
     dtype_to_f32(tensor->dtype, tensor->data, ret_values, hidden);
     return 0;
 }

@@ -144,6 +144,7 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
         (void)close(fd);
         return r;
     }
+    ASSERT(header != NULL);
     header->bytes = bytes;
     header->version = GROUP_VERSION;
     header->ranks = sizes.ranks;
@@ -193,6 +194,7 @@ int group_join(int fd, uint32_t rank, struct group **ret_group, struct errmsg *e
     int r = map_shared(fd, (size_t)st.st_size, &header, err);
     if (r < 0)
         return r;
+    ASSERT(header != NULL);
     r = check_header(header, (size_t)st.st_size, err);
     if (r == 0)
         r = take_rank(header, rank, err);
