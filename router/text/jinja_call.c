@@ -53,7 +53,7 @@ int jinja_arg_str(struct jinja_eval *ev, const struct jinja_args *args, uint32_t
 static int add_starred(struct jinja_eval *ev, const struct call_args *call, struct jinja_args *args,
                        struct jinja_vec *values)
 {
-    struct value star;
+    struct value star = {0};
     struct jinja_vec items = {0};
     int r = 0;
     if (call->star != NULL)

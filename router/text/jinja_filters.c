@@ -67,7 +67,7 @@ static int filter_attr(struct jinja_eval *ev, const struct value *self,
 static int filter_case(struct jinja_eval *ev, const struct value *self, enum case_kind kind,
                        struct value *ret)
 {
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     int r = self_text(ev, self, &text);
     return r < 0 ? r : jinja_change_case(ev, text, kind, ret);
 }
@@ -95,7 +95,7 @@ static int filter_title(struct jinja_eval *ev, const struct value *self,
                         const struct jinja_args *args, struct value *ret)
 {
     struct jinja_capture capture;
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     uint32_t run = 0, bytes;
     bool begins = true;
     int r = self_text(ev, self, &text);
@@ -122,7 +122,7 @@ static int filter_title(struct jinja_eval *ev, const struct value *self,
 static int filter_center(struct jinja_eval *ev, const struct value *self,
                          const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     int64_t width;
     int r = self_text(ev, self, &text);
     if (r >= 0)
@@ -155,7 +155,7 @@ static int filter_default(struct jinja_eval *ev, const struct value *self,
 static int filter_forceescape(struct jinja_eval *ev, const struct value *self,
                               const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     int r = self_text(ev, self, &text);
     if (r >= 0)
         r = jinja_escape(ev, text, &text);
@@ -176,7 +176,7 @@ static int filter_escape(struct jinja_eval *ev, const struct value *self,
 static int filter_safe(struct jinja_eval *ev, const struct value *self,
                        const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     struct jinja_str *copy = jinja_alloc(ev, sizeof(*copy));
     int r = self_text(ev, self, &text);
     if (r < 0 || copy == NULL)
@@ -190,7 +190,7 @@ static int filter_safe(struct jinja_eval *ev, const struct value *self,
 static int filter_string(struct jinja_eval *ev, const struct value *self,
                          const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     int r = self_text(ev, self, &text);
     if (r >= 0)
         *ret = jinja_string(text);
@@ -296,7 +296,7 @@ static int filter_indent(struct jinja_eval *ev, const struct value *self,
 {
     struct jinja_capture capture;
     struct jinja_vec lines;
-    struct jinja_str *text, *indent;
+    struct jinja_str *text = NULL, *indent = NULL;
     struct value padding;
     bool first = jinja_arg_truth(args, 1, false);
     bool blank = jinja_arg_truth(args, 2, false);
@@ -347,7 +347,7 @@ static int filter_length(struct jinja_eval *ev, const struct value *self,
 static int filter_replace(struct jinja_eval *ev, const struct value *self,
                           const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text, *old, *new_text;
+    struct jinja_str *text = NULL, *old = NULL, *new_text = NULL;
     int64_t count = -1;
     int r = self_text(ev, self, &text);
     if (r >= 0)
@@ -407,7 +407,7 @@ static int filter_round(struct jinja_eval *ev, const struct value *self,
 static int filter_trim(struct jinja_eval *ev, const struct value *self,
                        const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text, *chars;
+    struct jinja_str *text = NULL, *chars = NULL;
     int r = self_text(ev, self, &text);
     if (r >= 0)
         r = jinja_arg_str(ev, args, 0, &chars);
@@ -417,7 +417,7 @@ static int filter_trim(struct jinja_eval *ev, const struct value *self,
 static int filter_truncate(struct jinja_eval *ev, const struct value *self,
                            const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text, *tail;
+    struct jinja_str *text = NULL, *tail = NULL;
     int64_t length, leeway;
     uint32_t items;
     *ret = *self;
@@ -484,7 +484,7 @@ static int filter_urlencode(struct jinja_eval *ev, const struct value *self,
                             const struct jinja_args *args, struct value *ret)
 {
     struct jinja_capture capture;
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     struct jinja_vec items = {0};
     int r = 0;
     bool pairs = self->type == VALUE_DICT || self->type == VALUE_LIST || self->type == VALUE_TUPLE;
@@ -517,7 +517,7 @@ static int filter_urlencode(struct jinja_eval *ev, const struct value *self,
 static int filter_wordcount(struct jinja_eval *ev, const struct value *self,
                             const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_str *text;
+    struct jinja_str *text = NULL;
     int64_t words = 0;
     bool inside = false;
     uint32_t bytes;

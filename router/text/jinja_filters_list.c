@@ -160,7 +160,7 @@ int jinja_sort(struct jinja_eval *ev, struct value *values, struct value *keys, 
 
 static int copy_items(struct jinja_eval *ev, const struct value *self, struct jinja_vec *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     int r = jinja_iterate(ev, self, &items);
     if (r < 0)
         return r;
@@ -184,7 +184,7 @@ static void keep_origin(const struct value *self, struct value *ret)
 int jinja_filter_list(struct jinja_eval *ev, const struct value *self,
                       const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     int r = copy_items(ev, self, &items);
     if (r >= 0)
         r = jinja_make_list(ev, VALUE_LIST, items.values, items.count, ret);
@@ -222,7 +222,7 @@ static int multi_key(struct jinja_eval *ev, const struct value *item, const stru
 int jinja_filter_sort(struct jinja_eval *ev, const struct value *self,
                       const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     bool case_sensitive = jinja_arg_truth(args, 1, false);
     int r = copy_items(ev, self, &items);
     if (r < 0)
@@ -321,7 +321,7 @@ static int nothing_there(struct jinja_eval *ev, const char *hint, struct value *
 int jinja_filter_first(struct jinja_eval *ev, const struct value *self,
                        const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     if (self->type == VALUE_ITERATOR && self->list->at < self->list->count) {
         *ret = self->list->values[self->list->at++];
         return 0;
@@ -338,7 +338,7 @@ int jinja_filter_first(struct jinja_eval *ev, const struct value *self,
 int jinja_filter_last(struct jinja_eval *ev, const struct value *self,
                       const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     if (self->type == VALUE_ITERATOR || self->type == VALUE_UNDEFINED)
         return self->type == VALUE_UNDEFINED
                    ? nothing_there(ev, "No last item, sequence was empty.", ret)
@@ -356,7 +356,7 @@ int jinja_filter_join(struct jinja_eval *ev, const struct value *self,
                       const struct jinja_args *args, struct value *ret)
 {
     struct jinja_capture capture;
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     struct jinja_str *between = NULL;
     int r = jinja_iterate(ev, self, &items);
     if (r >= 0 && jinja_given(args, 0))
@@ -381,7 +381,7 @@ int jinja_filter_join(struct jinja_eval *ev, const struct value *self,
 int jinja_filter_reverse(struct jinja_eval *ev, const struct value *self,
                          const struct jinja_args *args, struct value *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     struct value bounds[3] = {jinja_missing(), jinja_missing(), jinja_int(-1)};
     if (self->type == VALUE_STRING)
         return jinja_slice(ev, self, bounds, ret);
@@ -404,7 +404,7 @@ int jinja_filter_reverse(struct jinja_eval *ev, const struct value *self,
 static int extreme(struct jinja_eval *ev, const struct value *self, const struct jinja_args *args,
                    int wanted, struct value *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     struct value *keys = NULL;
     uint32_t best = 0;
     int r = jinja_iterate(ev, self, &items);
@@ -438,7 +438,7 @@ int jinja_filter_min(struct jinja_eval *ev, const struct value *self, const stru
 int jinja_filter_sum(struct jinja_eval *ev, const struct value *self, const struct jinja_args *args,
                      struct value *ret)
 {
-    struct jinja_vec items;
+    struct jinja_vec items = {0};
     struct value item, total = jinja_given(args, 1) ? args->values[1] : jinja_int(0);
     int r = jinja_iterate(ev, self, &items);
     if (r >= 0 && total.type == VALUE_STRING)

@@ -120,7 +120,7 @@ static void format_general(double size, int precision, char *ret_digits)
     int significant = precision < 1 ? 1 : precision;
     (void)snprintf(text, sizeof(text), "%.*e", significant - 1, size);
     const char *e = strchr(text, 'e');
-    int exponent = e ? atoi(e + 1) : 0;
+    int exponent = e ? (int)strtol(e + 1, NULL, 10) : 0;
     if (e == NULL) {
         (void)snprintf(ret_digits, DIGITS_MAX, "%s", text); /* inf, nan */
         return;
@@ -154,7 +154,7 @@ static void format_real(const struct spec *spec, double number, char *ret_text, 
                                            : "";
     if (type == '%') {
         size *= 100;
-        strcpy(format, "%.*f%%");
+        (void)snprintf(format, sizeof(format), "%%.*f%%%%");
     } else if (type == 0 && spec->precision < 0) {
         jinja_format_float(size, digits);
         format[0] = '\0';
@@ -263,7 +263,7 @@ static int percent_flags(struct jinja_eval *ev, struct percent *state, struct sp
 {
     const char *data = state->format->data;
     uint32_t end = state->format->bytes;
-    struct value star;
+    struct value star = {0};
     for (; state->at < end && strchr("-+ #0", data[state->at]) && data[state->at]; state->at++) {
         char c = data[state->at];
         spec->align = c == '-' ? '<' : spec->align;

@@ -17,7 +17,7 @@ void jinja_format_float(double number, char ret_text[40])
     char digits[40];
     int precision = 1;
     if (isnan(number) || isinf(number)) {
-        strcpy(ret_text, isnan(number) ? "nan" : number < 0 ? "-inf" : "inf");
+        (void)snprintf(ret_text, 40, "%s", isnan(number) ? "nan" : number < 0 ? "-inf" : "inf");
         return;
     }
     for (; precision <= 17; precision++) {
@@ -25,7 +25,7 @@ void jinja_format_float(double number, char ret_text[40])
         if (strtod(digits, NULL) == number)
             break;
     }
-    int exponent = atoi(strchr(digits, 'e') + 1);
+    int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent >= 16 || exponent < -4) {
         (void)snprintf(ret_text, 40, "%s", digits);
         return;

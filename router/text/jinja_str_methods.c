@@ -154,7 +154,7 @@ int jinja_str_endswith(struct jinja_eval *ev, const struct value *self,
 static int remove_affix(struct jinja_eval *ev, const struct value *self,
                         const struct jinja_args *args, bool at_end, struct value *ret)
 {
-    bool matches;
+    bool matches = false;
     struct jinja_str *string = self->string;
     int r = affix_matches(ev, self, &args->values[0], 0, string->bytes, at_end, &matches);
     *ret = *self;

@@ -331,7 +331,7 @@ int jinja_capture_end(struct jinja_eval *ev, const struct jinja_capture *capture
 int jinja_to_str(struct jinja_eval *ev, const struct value *value, struct jinja_str **ret)
 {
     struct jinja_capture capture;
-    struct value text;
+    struct value text = {0};
     if (value->type == VALUE_STRING) {
         *ret = value->string;
         return jinja_str_data(ev, value->string) ? 0 : ev->code;
@@ -372,7 +372,7 @@ int jinja_write_escaped(struct jinja_eval *ev, struct jinja_str *string)
 int jinja_escape(struct jinja_eval *ev, struct jinja_str *string, struct jinja_str **ret)
 {
     struct jinja_capture capture;
-    struct value text;
+    struct value text = {0};
     jinja_capture_begin(ev, &capture);
     int r = jinja_write_escaped(ev, string);
     if (r >= 0)

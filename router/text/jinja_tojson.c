@@ -62,24 +62,20 @@ static int write_string(struct jinja_eval *ev, const struct json_style *style,
 
 static int write_number(struct jinja_eval *ev, const struct value *value, bool quoted)
 {
-    char text[44];
-    char *number = text + (quoted ? 1 : 0);
+    char text[44], number[40];
     if (value->type == VALUE_NONE)
-        strcpy(number, "null");
+        (void)snprintf(number, sizeof(number), "null");
     else if (value->type == VALUE_BOOL)
-        strcpy(number, value->boolean ? "true" : "false");
+        (void)snprintf(number, sizeof(number), "%s", value->boolean ? "true" : "false");
     else if (value->type == VALUE_INT)
-        (void)snprintf(number, 40, "%lld", (long long)value->integer);
+        (void)snprintf(number, sizeof(number), "%lld", (long long)value->integer);
     else if (isnan(value->number))
-        strcpy(number, "NaN");
+        (void)snprintf(number, sizeof(number), "NaN");
     else if (isinf(value->number))
-        strcpy(number, value->number < 0 ? "-Infinity" : "Infinity");
+        (void)snprintf(number, sizeof(number), "%sInfinity", value->number < 0 ? "-" : "");
     else
         jinja_format_float(value->number, number);
-    if (quoted) {
-        text[0] = '"';
-        strcat(text, "\"");
-    }
+    (void)snprintf(text, sizeof(text), quoted ? "\"%s\"" : "%s", number);
     return jinja_write(ev, text, strlen(text), jinja_value_origin(value));
 }
 

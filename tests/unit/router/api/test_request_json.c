@@ -95,8 +95,8 @@ static void test_fields_of_the_right_type_and_range_are_taken(void **state)
         "\"logprobs\":false,\"top_logprobs\":0",
         "\"n\":16",
         "\"stream\":false",
-        "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":"
-        "true}",
+        ("\"stream\":true,\"stream_options\":{\"include_usage\":true,"
+         "\"continuous_usage_stats\":true}"),
         "\"stream\":true,\"stream_options\":{}",
         "\"priority\":-5",
         "\"cache_salt\":\"tenant\"",
