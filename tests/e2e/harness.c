@@ -290,6 +290,19 @@ static void release(struct cluster *cluster)
     cluster->stopped = true;
 }
 
+/* What a process says when it broke, and its exit code would go unseen. */
+static void assert_log_is_clean(const struct cluster *cluster)
+{
+    static const char *const words[] = {"Sanitizer", "runtime error:", "ASSERT("};
+    char *text = file_read(cluster->log_path, NULL);
+
+    for (size_t i = 0; text && i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strstr(text, words[i]))
+            fail_msg("the log holds '%s'", words[i]);
+    }
+    mem_free(text);
+}
+
 void cluster_end(struct cluster *cluster, int signal_number)
 {
     struct exit_watch watch = {.pid = cluster->pid};
@@ -307,6 +320,7 @@ void cluster_end(struct cluster *cluster, int signal_number)
         fail_msg("the run dir is left, with: %s", names);
     }
     assert_shm_unchanged(cluster);
+    assert_log_is_clean(cluster);
     release(cluster);
 }
 
