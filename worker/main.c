@@ -59,8 +59,10 @@ int main(int argc, char **argv)
         worker_settings_done(&settings);
         return 0;
     }
-    if (r < 0)
-        return refuse(&err);
+    if (r < 0) {
+        (void)refuse(&err);
+        return WORKER_EXIT_USAGE;
+    }
     if (is_rank == 0)
         end.code = rank_process_run(&settings, &arguments);
     else if (settings.check != NULL)

@@ -308,6 +308,19 @@ static void log_start(const struct worker *worker)
              info->data_endpoint, (double)(clock_ms() - info->started_ms) * 1e-3);
 }
 
+static void set_bytes_metrics(struct worker *worker)
+{
+    for (uint32_t rank = 0; rank < worker->settings->ranks; rank++) {
+        struct metrics *metrics = worker_metrics_rank(worker->metrics, rank);
+        uint64_t weights_bytes = worker->model->weights->bytes;
+        uint64_t kv_bytes = worker_info_kv_bytes(&worker->info);
+        if (worker->group != NULL)
+            group_bytes(worker->group, rank, &weights_bytes, &kv_bytes);
+        metrics_set(metrics, WM_WEIGHTS_BYTES, 0, (double)weights_bytes);
+        metrics_set(metrics, WM_KV_BYTES, 0, (double)kv_bytes);
+    }
+}
+
 static int start_serving(struct worker *worker, struct errmsg *err)
 {
     struct worker_info *info = &worker->info;
@@ -320,9 +333,7 @@ static int start_serving(struct worker *worker, struct errmsg *err)
         worker_data_path(worker->settings, path);
         (void)snprintf(info->data_endpoint, sizeof(info->data_endpoint), "ipc://%s", path);
     }
-    struct metrics *metrics = worker_metrics_rank(worker->metrics, 0);
-    metrics_set(metrics, WM_WEIGHTS_BYTES, 0, (double)worker->model->weights->bytes);
-    metrics_set(metrics, WM_KV_BYTES, 0, (double)worker_info_kv_bytes(info));
+    set_bytes_metrics(worker);
     const struct router_link_settings link = {info, worker->engine, worker->metrics};
     int r = router_link_new(&link, &worker->link, err);
     if (r < 0)

@@ -10,7 +10,8 @@
 
 #include "worker/settings.h"
 
-#define WORKER_EXIT_REFUSED 1 /* to start: settings, files, memory */
+#define WORKER_EXIT_REFUSED 1 /* to start: files, memory, settings that do not fit together */
+#define WORKER_EXIT_USAGE 2   /* flags or cluster.conf */
 #define WORKER_EXIT_GROUP 70  /* the group has failed: start it again */
 
 struct worker_exit {

@@ -212,6 +212,22 @@ static void finish(struct http_client *c)
         client_close(c, uv_err_name(r));
 }
 
+/* The fault's sentence, with the number where a limit was passed. */
+static void fault_text(const struct http_client *c, const struct http_fault *fault, char *ret_text,
+                       size_t text_max)
+{
+    const struct http_limits *limits = &c->server->limits;
+
+    if (fault->status == 413)
+        (void)snprintf(ret_text, text_max, "%s It is %llu bytes.", fault->message,
+                       (unsigned long long)limits->body_bytes_max);
+    else if (fault->status == 431)
+        (void)snprintf(ret_text, text_max, "%s It is %u bytes and %u headers.", fault->message,
+                       limits->header_bytes_max, limits->headers_max);
+    else
+        (void)snprintf(ret_text, text_max, "%s", fault->message);
+}
+
 /* Answer a fault of the framing or of time; no request of this connection is read after it. */
 static void client_fault(struct http_client *c, const struct http_fault *fault)
 {
@@ -223,10 +239,12 @@ static void client_fault(struct http_client *c, const struct http_fault *fault)
         .close = true,
     };
     struct buffer json;
+    char text[256];
 
     ASSERT(may_parse(c) && !c->exchange.active);
     buffer_init(&json, 4096);
-    http_response_error(&json, fault->status, fault->code, NULL, fault->message);
+    fault_text(c, fault, text, sizeof(text));
+    http_response_error(&json, fault->status, fault->code, NULL, text);
     response.bytes = json.bytes;
     http_response_head(&c->out, &response);
     if (!http_parser_is_head(&c->parser))

@@ -47,7 +47,13 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
                                              .outputs_max = limits->sequences_max,
                                              .positions_max = limits->context_tokens_max,
                                              .kv_blocks = limits->kv_blocks};
-    return decoder_new(&decoder, &model->decoder, err);
+    r = decoder_new(&decoder, &model->decoder, err);
+    if (r == 0 && group != NULL)
+        group_set_bytes(group, model->weights->bytes,
+                        (uint64_t)limits->kv_blocks *
+                            op_kv_block_bytes(model->backend, model->config.layers, shard->kv_count,
+                                              model->config.head_dim));
+    return r;
 }
 
 void rank_model_close(struct rank_model *model)

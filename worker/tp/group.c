@@ -373,6 +373,22 @@ void group_beat(struct group *group, uint64_t step)
     __atomic_store_n(&rank->beat_ns, clock_ns(), __ATOMIC_RELAXED);
 }
 
+void group_set_bytes(struct group *group, uint64_t weights_bytes, uint64_t kv_bytes)
+{
+    struct group_rank *rank = &group->header->rank[group->rank];
+    __atomic_store_n(&rank->weights_bytes, weights_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&rank->kv_bytes, kv_bytes, __ATOMIC_RELAXED);
+}
+
+void group_bytes(const struct group *group, uint32_t rank, uint64_t *ret_weights_bytes,
+                 uint64_t *ret_kv_bytes)
+{
+    ASSERT(rank < group->ranks);
+    const struct group_rank *from = &group->header->rank[rank];
+    *ret_weights_bytes = __atomic_load_n(&from->weights_bytes, __ATOMIC_RELAXED);
+    *ret_kv_bytes = __atomic_load_n(&from->kv_bytes, __ATOMIC_RELAXED);
+}
+
 uint64_t group_beat_age_ms(const struct group *group, uint32_t rank)
 {
     ASSERT(rank < group->ranks);

@@ -47,6 +47,10 @@ const char *group_aborted(const struct group *group);
 void group_beat(struct group *group, uint64_t step);
 /* UINT64_MAX: it has not said so yet. */
 uint64_t group_beat_age_ms(const struct group *group, uint32_t rank);
+/* What this rank holds, said once before the barrier; rank 0 reads all after it, for metrics. */
+void group_set_bytes(struct group *group, uint64_t weights_bytes, uint64_t kv_bytes);
+void group_bytes(const struct group *group, uint32_t rank, uint64_t *ret_weights_bytes,
+                 uint64_t *ret_kv_bytes);
 /* All ranks arrive within deadline_ms. 0, -ECANCELED, -ETIMEDOUT. Used once, when all are loaded.
  */
 int group_barrier(struct group *group, uint32_t deadline_ms);

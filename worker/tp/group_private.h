@@ -27,6 +27,7 @@ struct group_rank {
     struct group_word barrier;
     uint32_t pid; /* 0: not taken */
     uint64_t beat_step, beat_ns;
+    uint64_t weights_bytes, kv_bytes;
 } __attribute__((aligned(GROUP_LINE)));
 
 enum abort_state { ABORT_NONE = 0, ABORT_WRITING, ABORT_SET };
