@@ -11,7 +11,7 @@
 #include "proto/base/mem.h"
 #include "tests/e2e/harness.h"
 
-#define TOKENS 64
+#define TOKENS 96
 
 static struct cluster cluster;
 static struct worker_view group0, group1;
@@ -132,84 +132,6 @@ static void test_a_table_for_people_has_the_same_numbers(void **state)
     mem_free(text);
 }
 
-static bool is_draining(void *user)
-{
-    struct worker_view worker;
-    return cluster_worker(&cluster, 0, &worker) && worker.draining == *(bool *)user &&
-           worker.ready != *(bool *)user;
-}
-
-static void call_and_expect_no_error(const char *line)
-{
-    json_t *answer = admin_call(group0.admin_socket, line);
-    if (!answer || json_object_get(answer, "error"))
-        fail_msg("'%s' is refused", line);
-    json_decref(answer);
-}
-
-static void prepare_stream(struct chat *chat, const char *salt)
-{
-    json_t *body = streamed(chat_body(cluster.model, "Count upwards, one a line.", TOKENS));
-    json_object_set_new(body, "ignore_eos", json_true());
-    json_object_set_new(body, "cache_salt", json_string(salt));
-    chat_init(chat, cluster.url, CHAT_PATH, body);
-}
-
-static bool all_have_begun(void *user)
-{
-    struct chat *chats = user;
-    return chats[0].chunks > 0 && chats[1].chunks > 0;
-}
-
-static void test_a_drained_group_ends_its_streams_and_gets_no_new_ones(void **state)
-{
-    bool yes = true, no = false;
-    struct chat chats[2];
-    int on_zero = 0;
-    (void)state;
-
-    prepare_stream(&chats[0], "a");
-    prepare_stream(&chats[1], "b");
-    struct chat_crowd *crowd = chat_crowd_start(chats, 2, 2);
-    bool begun = poll_until(all_have_begun, chats, 20000);
-    call_and_expect_no_error("drain");
-    bool drained = poll_until(is_draining, &yes, 5000);
-    for (int i = 0; i < 6; i++) {
-        struct chat chat;
-        chat_init(&chat, cluster.url, CHAT_PATH, chat_body(cluster.model, "Hello!", 2));
-        chat_send(&chat);
-        on_zero += chat.status != 200 || strcmp(chat.group, "1") != 0;
-        chat_done(&chat);
-    }
-    chat_crowd_join(crowd);
-    assert_true(begun && drained);
-    assert_int_equal(on_zero, 0);
-    assert_string_not_equal(chats[0].group, chats[1].group); /* an idle cluster spreads them */
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(chats[i].completion_tokens, TOKENS);
-        assert_string_equal(chats[i].finish, "length");
-        chat_done(&chats[i]);
-    }
-    call_and_expect_no_error("undrain");
-    assert_true(poll_until(is_draining, &no, 5000));
-}
-
-static void test_the_router_s_drain_does_the_same(void **state)
-{
-    bool yes = true, no = false;
-    struct http_answer answer;
-    (void)state;
-
-    http_post_text(cluster.url, "/v1/refrain/drain?group=0", "", &answer);
-    assert_int_equal(answer.status, 200);
-    http_answer_done(&answer);
-    assert_true(poll_until(is_draining, &yes, 5000));
-    http_post_text(cluster.url, "/v1/refrain/drain?group=0&undo=1", "", &answer);
-    assert_int_equal(answer.status, 200);
-    http_answer_done(&answer);
-    assert_true(poll_until(is_draining, &no, 5000));
-}
-
 struct hunt {
     const struct worker_view *worker;
     char id[80];
@@ -229,14 +151,92 @@ static bool find_sequence(void *user)
     return hunt->id[0] != '\0';
 }
 
+struct drain_watch {
+    int group;
+    bool draining;
+};
+
+static bool is_so(void *user)
+{
+    const struct drain_watch *watch = user;
+    struct worker_view worker;
+    return cluster_worker(&cluster, watch->group, &worker) && worker.draining == watch->draining &&
+           worker.ready != watch->draining;
+}
+
+static bool await_draining(int group, bool draining)
+{
+    struct drain_watch watch = {group, draining};
+    return poll_until(is_so, &watch, 5000);
+}
+
+static bool call_is_taken(const struct worker_view *worker, const char *line)
+{
+    json_t *answer = admin_call(worker->admin_socket, line);
+    bool taken = answer && !json_object_get(answer, "error");
+    json_decref(answer);
+    return taken;
+}
+
+static void prepare_stream(struct chat *chat, unsigned tokens)
+{
+    json_t *body = streamed(chat_body(cluster.model, "Count upwards, one a line.", tokens));
+    json_object_set_new(body, "ignore_eos", json_true());
+    chat_init(chat, cluster.url, CHAT_PATH, body);
+}
+
+static void test_a_drained_group_ends_its_streams_and_gets_no_new_ones(void **state)
+{
+    struct hunt hunt = {.worker = &group0};
+    struct chat chat;
+    int elsewhere = 0;
+    (void)state;
+
+    prepare_stream(&chat, TOKENS);
+    struct chat_crowd *crowd = chat_crowd_start(&chat, 1, 1);
+    bool found = poll_until(find_sequence, &hunt, 20000);
+    bool drained = call_is_taken(hunt.worker, "drain") && await_draining(hunt.worker->group, true);
+    for (int i = 0; i < 6; i++) { /* the same prompt: its prefix is on the drained group */
+        struct chat next;
+        chat_init(&next, cluster.url, CHAT_PATH,
+                  chat_body(cluster.model, "Count upwards, one a line.", 2));
+        chat_send(&next);
+        elsewhere += next.status == 200 && next.group[0] == '1' - hunt.worker->group;
+        chat_done(&next);
+    }
+    chat_crowd_join(crowd);
+    assert_true(found && drained);
+    assert_int_equal(elsewhere, 6);
+    assert_int_equal(chat.completion_tokens, TOKENS);
+    assert_string_equal(chat.finish, "length");
+    assert_int_equal(chat.group[0], '0' + hunt.worker->group);
+    chat_done(&chat);
+    assert_true(call_is_taken(hunt.worker, "undrain"));
+    assert_true(await_draining(hunt.worker->group, false));
+}
+
+static void test_the_router_s_drain_does_the_same(void **state)
+{
+    struct http_answer answer;
+    (void)state;
+
+    http_post_text(cluster.url, "/v1/refrain/drain?group=0", "", &answer);
+    assert_int_equal(answer.status, 200);
+    http_answer_done(&answer);
+    assert_true(await_draining(0, true));
+    http_post_text(cluster.url, "/v1/refrain/drain?group=0&undo=1", "", &answer);
+    assert_int_equal(answer.status, 200);
+    http_answer_done(&answer);
+    assert_true(await_draining(0, false));
+}
+
 static void test_cancel_by_its_id_ends_a_stream(void **state)
 {
     struct hunt hunt = {.worker = &group0};
     struct chat chat;
     (void)state;
 
-    prepare_stream(&chat, "c");
-    json_object_set_new(chat.body, "max_tokens", json_integer(4000));
+    prepare_stream(&chat, 4000);
     struct chat_crowd *crowd = chat_crowd_start(&chat, 1, 1);
     bool found = poll_until(find_sequence, &hunt, 20000);
     char *line = mem_printf("cancel %s", hunt.id);
