@@ -32,6 +32,11 @@ if(SANITIZE)
   target_link_options(refrain_flags INTERFACE -fsanitize=${SANITIZE})
 endif()
 
+if(WITH_FUZZERS)
+  # Coverage of the libraries is what guides a fuzzer; programs link as ever.
+  target_compile_options(refrain_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # refrain_library(worker/kv DEPS proto_base ...): every .c of the folder, as library worker_kv.
 function(refrain_library path)
   cmake_parse_arguments(ARG "" "" "DEPS;EXCLUDE;SOURCES" ${ARGN})
