@@ -193,37 +193,42 @@ static void spawn(struct cluster *cluster, const char *model, const char *const 
         fail_msg("start refrain: %s", err.text);
 }
 
-static void start(struct cluster *cluster, const char *model, const char *const *flags,
-                  bool own_run_dir)
-{
-    spawn(cluster, model, flags, own_run_dir ? cluster->run_dir : NULL);
-    await_ready_line(cluster);
-    cluster->router_fds_idle = steady_fds(cluster_router_pid(cluster));
-}
-
-void cluster_start(struct cluster *cluster, const char *model, const char *const *flags)
+static void prepare(struct cluster *cluster, const char *model, const char *const *flags)
 {
     *cluster = (struct cluster){.stdout_fd = -1};
     make_folder(cluster);
     take_names(cluster, model, flags);
     cluster->shm_before = folder_listing("/dev/shm");
-    start(cluster, model, flags, true);
+}
+
+static void finish_start(struct cluster *cluster)
+{
+    await_ready_line(cluster);
+    cluster->router_fds_idle = steady_fds(cluster_router_pid(cluster));
+}
+
+void cluster_launch(struct cluster *cluster, const char *model, const char *const *flags)
+{
+    prepare(cluster, model, flags);
+    spawn(cluster, model, flags, cluster->run_dir);
+}
+
+void cluster_start(struct cluster *cluster, const char *model, const char *const *flags)
+{
+    cluster_launch(cluster, model, flags);
+    finish_start(cluster);
 }
 
 void cluster_start_in(struct cluster *cluster, const char *model, const char *const *flags,
                       const char *runtime_dir)
 {
-    *cluster = (struct cluster){.stdout_fd = -1};
-    make_folder(cluster);
-    take_names(cluster, model, flags);
-    cluster->shm_before = folder_listing("/dev/shm");
+    prepare(cluster, model, flags);
     (void)setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
     spawn(cluster, model, flags, NULL);
     (void)unsetenv("XDG_RUNTIME_DIR");
     (void)snprintf(cluster->run_dir, sizeof(cluster->run_dir), "%s/refrain/up-%d", runtime_dir,
                    (int)cluster->pid);
-    await_ready_line(cluster);
-    cluster->router_fds_idle = steady_fds(cluster_router_pid(cluster));
+    finish_start(cluster);
 }
 
 /* ---- ending ---- */
@@ -232,6 +237,20 @@ static size_t members(const struct cluster *cluster, pid_t *ret_pids, size_t pid
 {
     size_t count = proc_with_text(cluster->mark, ret_pids, pids_max);
     return count > 0 ? count : proc_with_text(cluster->run_dir, ret_pids, pids_max);
+}
+
+static void assert_shm_unchanged(const struct cluster *cluster)
+{
+    char *now = folder_listing("/dev/shm");
+    for (char *at = now; *at;) {
+        size_t bytes = strcspn(at, "\n") + 1;
+        char *name = mem_strndup(at, bytes);
+        if (!strstr(cluster->shm_before, name))
+            fail_msg("left in /dev/shm: %s", name);
+        mem_free(name);
+        at += bytes;
+    }
+    mem_free(now);
 }
 
 static bool nothing_runs(void *user)
@@ -252,6 +271,7 @@ void cluster_assert_gone(struct cluster *cluster, uint32_t deadline_ms)
         }
         fail_msg("%zu processes are left after %u ms", count, deadline_ms);
     }
+    assert_shm_unchanged(cluster);
 }
 
 struct exit_watch {
@@ -263,20 +283,6 @@ static bool has_exited(void *user)
 {
     struct exit_watch *watch = user;
     return waitpid(watch->pid, &watch->status, WNOHANG) == watch->pid;
-}
-
-static void assert_shm_unchanged(const struct cluster *cluster)
-{
-    char *now = folder_listing("/dev/shm");
-    for (char *at = now; *at;) {
-        size_t bytes = strcspn(at, "\n") + 1;
-        char *name = mem_strndup(at, bytes);
-        if (!strstr(cluster->shm_before, name))
-            fail_msg("left in /dev/shm: %s", name);
-        mem_free(name);
-        at += bytes;
-    }
-    mem_free(now);
 }
 
 static void release(struct cluster *cluster)
@@ -319,7 +325,6 @@ void cluster_end(struct cluster *cluster, int signal_number)
         char *names = folder_listing(cluster->run_dir);
         fail_msg("the run dir is left, with: %s", names);
     }
-    assert_shm_unchanged(cluster);
     assert_log_is_clean(cluster);
     release(cluster);
 }

@@ -73,11 +73,14 @@ void cluster_start(struct cluster *cluster, const char *model, const char *const
 /* The same without --run-dir and with XDG_RUNTIME_DIR=parent. */
 void cluster_start_in(struct cluster *cluster, const char *model, const char *const *flags,
                       const char *runtime_dir);
+/* The first half of cluster_start: does not wait. */
+void cluster_launch(struct cluster *cluster, const char *model, const char *const *flags);
 /* Idle, SIGTERM, exit code 0, nothing left. */
 void cluster_stop(struct cluster *cluster);
 /* As cluster_stop without asking whether it is idle, by another signal (0: it was sent). */
 void cluster_end(struct cluster *cluster, int signal_number);
-/* The process is expected to be gone or going: asserts that all of it is, within deadline_ms. */
+/* The process is expected to be gone or going: asserts that all of it is, within deadline_ms, and
+ * that /dev/shm is as before. */
 void cluster_assert_gone(struct cluster *cluster, uint32_t deadline_ms);
 void cluster_abort(struct cluster *cluster);
 

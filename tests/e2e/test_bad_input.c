@@ -373,7 +373,7 @@ static void test_ten_megabytes_are_refused_with_413(void **state)
 
     http_post_text(cluster.url, CHAT_PATH, body, &answer);
     check_error(
-        &(struct bad_body){CHAT_PATH, "10 MiB", 413, INVALID, "", "body_too_large", "limit", ""},
+        &(struct bad_body){CHAT_PATH, "10 MiB", 413, INVALID, "", "body_too_large", "8388608", ""},
         &answer);
     http_answer_done(&answer);
     assert_still_well();

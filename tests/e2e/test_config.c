@@ -10,7 +10,7 @@
 #include "tests/e2e/harness.h"
 
 #define MODEL "llama-gguf-f32"
-#define WORKER_USAGE_CODE 1
+#define USAGE_CODE 2
 #define PROGRAM_DEADLINE_MS 20000u
 
 static struct cluster cluster;
@@ -32,12 +32,6 @@ static int teardown(void **state)
     cluster_abort(&cluster);
     folder_remove(folder);
     return 0;
-}
-
-/* Bad settings: what each program's exit code is. */
-static int usage_code(const char *program)
-{
-    return strcmp(program, "refrain-worker") == 0 ? WORKER_USAGE_CODE : 2;
 }
 
 static void expect(int code, const char *words, const char *const *argv)
@@ -93,6 +87,19 @@ static void test_cluster_conf_reaches_all_three_programs_and_flags_win(void **st
     assert_int_equal(answer.status, 413);
     http_answer_done(&answer);
     mem_free(body);
+    cluster_stop(&cluster);
+}
+
+static void test_a_folder_is_a_model_named_after_the_folder(void **state)
+{
+    struct worker_view worker;
+    (void)state;
+
+    (void)e2e_tiny(MODEL);
+    cluster_start(&cluster, SHARED_DIR "/golden/tiny/" MODEL,
+                  (const char *const[]){"--groups", "1", "--kv-cache-memory", "16MiB", NULL});
+    assert_true(cluster_worker(&cluster, 0, &worker));
+    assert_string_equal(worker.model, MODEL);
     cluster_stop(&cluster);
 }
 
@@ -153,16 +160,16 @@ static void test_bad_lines_of_the_file_are_refused_by_file_and_line(void **state
         for (int pass = 0; pass < 2; pass++) {
             const char *words = pass == 0 ? where : rows[i].words;
             if (rows[i].command)
-                expect(2, words,
+                expect(USAGE_CODE, words,
                        (const char *const[]){rows[i].program, rows[i].command, "--config",
                                              conf_path, "--model", "x", NULL});
             else
-                expect(usage_code(rows[i].program), words,
+                expect(USAGE_CODE, words,
                        (const char *const[]){rows[i].program, "--config", conf_path, NULL});
         }
         mem_free(where);
     }
-    expect(2, "/nowhere.conf",
+    expect(USAGE_CODE, "/nowhere.conf",
            (const char *const[]){"refrain-router", "--config", "/nowhere.conf", NULL});
 }
 
@@ -195,7 +202,7 @@ static void test_bad_flags_are_refused_with_code_two_and_a_sentence(void **state
     (void)state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        expect(usage_code(rows[i].argv[0]), rows[i].words, rows[i].argv);
+        expect(USAGE_CODE, rows[i].words, rows[i].argv);
 }
 
 static void test_flags_of_fastchat_and_vllm_get_a_sentence_that_names_ours(void **state)
@@ -216,7 +223,7 @@ static void test_flags_of_fastchat_and_vllm_get_a_sentence_that_names_ours(void 
     (void)state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        expect(usage_code(rows[i].program), rows[i].words,
+        expect(USAGE_CODE, rows[i].words,
                (const char *const[]){rows[i].program, rows[i].flag, "1", NULL});
     /* Through `refrain up` too: the worker says it, refrain names the worker. */
     expect(1, "--kv-cache-memory",
@@ -285,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cluster_conf_reaches_all_three_programs_and_flags_win),
+        cmocka_unit_test(test_a_folder_is_a_model_named_after_the_folder),
         cmocka_unit_test(test_keys_are_asked_for_and_compared),
         cmocka_unit_test(test_bad_lines_of_the_file_are_refused_by_file_and_line),
         cmocka_unit_test(test_bad_flags_are_refused_with_code_two_and_a_sentence),

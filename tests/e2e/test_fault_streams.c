@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/base/clock.h"
 #include "tests/e2e/harness_fault.h"
 
 #define STREAMS 32
@@ -77,21 +78,21 @@ static void kill_under_streams(uint32_t rank)
     bool begun = poll_until(all_have_begun, &all, ALL_BEGIN_MS);
     bool known = cluster_worker(&cluster, 0, &victim) && cluster_worker(&cluster, 1, &other);
     uint32_t gone_ms = begun && known ? fault_kill_rank(&victim, rank) : 0;
+    uint32_t back_ms = begun && known ? fault_await_restart(&cluster, &victim) : 0;
     chat_crowd_join(crowd);
     assert_true(begun);
     assert_true(known);
     for (size_t i = 0; i < STREAMS; i++)
         others += strcmp(chats[i].group, "1") == 0;
     size_t whole = count_whole(TOKENS, &errors);
-    print_message("kill -9 of rank %u under %d streams: group gone after %u ms; %zu streams whole, "
-                  "%zu with an error event; group 1 had %zu\n",
-                  rank, STREAMS, gone_ms, whole, errors, others);
+    print_message("kill -9 of rank %u under %d streams: group gone after %u ms, back %u ms later; "
+                  "%zu streams whole, %zu with an error event; group 1 had %zu\n",
+                  rank, STREAMS, gone_ms, back_ms, whole, errors, others);
     assert_true(others > 0 && others < STREAMS);
     assert_true(whole >= others);
     assert_true(errors > 0); /* they had begun and were not finished: no silent end */
     for (size_t i = 0; i < STREAMS; i++)
         chat_done(&chats[i]);
-    (void)fault_await_restart(&cluster, &victim);
     cluster_await_ready(&cluster, 2, RESTART_DEADLINE_MS);
     cluster_assert_idle(&cluster);
 }
@@ -144,6 +145,46 @@ static void test_requests_not_yet_answered_move_to_the_other_group(void **state)
     cluster_stop(&cluster);
 }
 
+struct router_watch {
+    pid_t before;
+};
+
+static bool has_new_router(void *user)
+{
+    pid_t now = cluster_router_pid(&cluster);
+    return now > 0 && now != ((struct router_watch *)user)->before;
+}
+
+static void test_workers_forget_the_streams_of_a_router_that_was_killed(void **state)
+{
+    struct router_watch watch;
+    size_t count = 8;
+    (void)state;
+
+    cluster_start(&cluster, e2e_smollm2(),
+                  (const char *const[]){"--kv-cache-memory", "512MiB", NULL});
+    prepare(count, 4000); /* would run for minutes */
+    watch.before = cluster_router_pid(&cluster);
+    struct chat_crowd *crowd = chat_crowd_start(chats, count, count);
+    bool begun = poll_until(all_have_begun, &count, ALL_BEGIN_MS);
+    uint64_t killed_ms = clock_ms();
+    int killed = kill(watch.before, SIGKILL);
+    chat_crowd_join(crowd);
+    assert_true(begun);
+    assert_int_equal(killed, 0);
+    for (size_t i = 0; i < count; i++) {
+        assert_false(chats[i].done); /* nobody is told that his answer is whole */
+        assert_true(chats[i].failure[0]);
+        chat_done(&chats[i]);
+    }
+    assert_true(poll_until(has_new_router, &watch, RESTART_DEADLINE_MS));
+    cluster_await_ready(&cluster, 2, RESTART_DEADLINE_MS);
+    cluster_assert_idle(&cluster);
+    print_message("kill -9 of the router under %zu streams: ready and idle after %u ms\n", count,
+                  (unsigned)(clock_ms() - killed_ms));
+    cluster_stop(&cluster);
+}
+
 static void test_ctrl_c_lets_streams_end_and_leaves_nothing(void **state)
 {
     size_t count = 8, whole = 0;
@@ -174,6 +215,8 @@ int main(void)
         cmocka_unit_test_teardown(test_streams_of_the_other_group_end_whole_when_a_worker_is_killed,
                                   teardown),
         cmocka_unit_test_teardown(test_requests_not_yet_answered_move_to_the_other_group, teardown),
+        cmocka_unit_test_teardown(test_workers_forget_the_streams_of_a_router_that_was_killed,
+                                  teardown),
         cmocka_unit_test_teardown(test_ctrl_c_lets_streams_end_and_leaves_nothing, teardown),
     };
     e2e_begin();

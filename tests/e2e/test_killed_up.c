@@ -68,10 +68,55 @@ static void test_killed_up_takes_its_children_and_the_next_start_cleans(void **s
     cluster_stop(&second);
 }
 
+static bool router_listens(void *user)
+{
+    size_t bytes = 0;
+    char *log = file_read(((struct cluster *)user)->log_path, &bytes);
+    bool listens = log && strstr(log, "router listens");
+    mem_free(log);
+    return listens;
+}
+
+static bool children_run(void *user)
+{
+    pid_t pids[8];
+    return proc_with_text(((struct cluster *)user)->mark, pids, 8) >= 3;
+}
+
+static void test_killed_while_it_starts_it_leaves_nothing(void **state)
+{
+    bool (*const moments[])(void *) = {children_run, router_listens};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        cluster_launch(&first, e2e_tiny(MODEL), flags);
+        assert_true(poll_until(moments[i], &first, GONE_DEADLINE_MS));
+        assert_int_equal(kill(first.pid, SIGKILL), 0);
+        assert_int_equal(waitpid(first.pid, NULL, 0), first.pid);
+        first.pid = 0;
+        cluster_assert_gone(&first, GONE_DEADLINE_MS);
+        cluster_abort(&first);
+    }
+}
+
+static void test_sigterm_while_it_starts_ends_it_in_order(void **state)
+{
+    bool (*const moments[])(void *) = {children_run, router_listens};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        cluster_launch(&first, e2e_tiny(MODEL), flags);
+        assert_true(poll_until(moments[i], &first, GONE_DEADLINE_MS));
+        cluster_end(&first, SIGTERM);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_up_takes_its_children_and_the_next_start_cleans),
+        cmocka_unit_test(test_killed_while_it_starts_it_leaves_nothing),
+        cmocka_unit_test(test_sigterm_while_it_starts_ends_it_in_order),
     };
     e2e_begin();
     (void)e2e_tiny(MODEL);
