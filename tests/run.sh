@@ -5,7 +5,7 @@
 #   format  clang-format differs nowhere      build   gcc, Release, -Werror, into build/
 #   tidy    house rules (tests/tidy)          clang   clang, -Werror, ASan + UBSan, into build-asan/
 #   unit    unit tests under ASan + UBSan     threads unit tests with threads under TSan
-#   contract golden e2e  Release build        fuzz    each fuzzer FUZZ_SECONDS (default 60)
+#   contract golden e2e  Release build        fuzz    each fuzzer FUZZ_SECONDS (default 30)
 #   lint    clang-tidy
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ STAGES_ALL="format build tidy clang unit contract golden e2e threads fuzz lint"
 STAGES=${*:-$STAGES_ALL}
 LOGS=$PWD/build/logs
 JOBS=${JOBS:-$(nproc)}
-FUZZ_SECONDS=${FUZZ_SECONDS:-60}
+FUZZ_SECONDS=${FUZZ_SECONDS:-30}
 passed=0
 failed=0
 skipped=0
