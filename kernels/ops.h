@@ -7,8 +7,9 @@
  * The promise (promise 2 of the design): on ref and cpu, a row of an output depends on the same row
  * of the inputs, the weights and the KV below its position only - never on how many other rows are
  * in the step, in which order, how a prompt was cut into chunks, or on the number of threads. Sums
- * over K run in one fixed order whatever M is; attention runs over 16-token tiles at absolute
- * positions in rising order. The contract test compares bits for this, and values against ref.
+ * over K run in one fixed order whatever M is; attention runs over tiles of whole
+ * blocks at absolute positions in rising order. The contract test compares bits for this, and
+ * values against ref.
  *
  * Thread: one caller thread per backend; the backend spreads work over its own pool. */
 #ifndef REFRAIN_KERNELS_OPS_H
@@ -118,8 +119,8 @@ void op_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
 /* out [rows, q_heads * head_dim] = causal attention of the (rotated) q part of qkv over the paged
  * KV of `layer`, prefill and decode rows alike; row r sees positions
  * max(0, position[r] - window + 1) .. position[r] (window 0: all). Online softmax (Milakov and
- * Gimelshein 2018) over 16-token tiles at absolute positions in rising order, sums in f32: a row's
- * result does not depend on its batch. scale is 1 / sqrt(head_dim) or the model's own. */
+ * Gimelshein 2018) over tiles of whole blocks at absolute positions in rising order, sums in f32: a
+ * row's result does not depend on its batch. scale is 1 / sqrt(head_dim) or the model's own. */
 void op_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
                   const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
                   const struct step *step, float scale, uint32_t window);
