@@ -122,6 +122,7 @@ static struct served_model *make_model(const struct models *models, struct model
         (void)snprintf(model->broken, sizeof(model->broken), "%s", err.text);
         log_error("tokenizer_refused", "model=\"%s\" error=\"%s\"", card->name, err.text);
     }
+    model->maker.token_bytes_max = prompt_token_bytes_max(card);
     make_template(models, model);
     log_info("model", "model=\"%s\" fingerprint=%s vocab=%u context=%u made_ms=%.1f", card->name,
              card->fingerprint, card->vocab_size, card->context_tokens,

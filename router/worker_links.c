@@ -331,7 +331,7 @@ static void hash_prompt(struct dispatch *dispatch, const char *fingerprint)
 {
     struct block_hash root = block_hash_root(fingerprint, "", dispatch->cache_salt);
     size_t blocks = dispatch->ids_count / BLOCK_TOKENS;
-    mem_free(dispatch->hashes);
+    ASSERT(!dispatch->hashes);
     dispatch->hashes = mem_calloc(blocks ? blocks : 1, sizeof(*dispatch->hashes));
     dispatch->hashes_count =
         block_hash_chain(root, dispatch->ids, dispatch->ids_count, dispatch->hashes);
@@ -430,53 +430,79 @@ static int check_limits(struct worker_links *links, struct dispatch *dispatch, s
     return 0;
 }
 
-int links_dispatch(struct worker_links *links, struct dispatch *dispatch, struct errmsg *err)
+/* The worker by the policy. 0; -EAGAIN: none takes requests; -EBUSY: too late a first token. */
+static int choose_worker(struct worker_links *links, struct dispatch *dispatch,
+                         const struct link_model *model, struct policy_choice *ret_choice,
+                         struct errmsg *err)
 {
     struct policy_worker workers[PREFIX_INDEX_WORKERS_MAX];
     struct policy_view view;
+
+    fill_view(links, dispatch, model, workers, &view);
+    int r = links->policy->choose(&view, ret_choice);
+    if (r < 0 && dispatch->avoid_group >= 0) { /* better the same group again than none */
+        dispatch->avoid_group = -1;
+        fill_view(links, dispatch, model, workers, &view);
+        r = links->policy->choose(&view, ret_choice);
+    }
+    if (r < 0)
+        return errmsg_set(err, -EAGAIN, "no worker of the model '%s' takes requests now",
+                          dispatch->model);
+    const struct policy_worker *worker = &workers[ret_choice->worker];
+    dispatch->predicted_hit_tokens = worker->hit_tokens;
+    dispatch->predicted_seconds = worker->queued_seconds + ret_choice->own_seconds;
+    if (links->settings.ttft_limit_seconds > 0 &&
+        dispatch->predicted_seconds > links->settings.ttft_limit_seconds)
+        return errmsg_set(err, -EBUSY, "the first token would come in %.1f s, the limit is %.1f s",
+                          dispatch->predicted_seconds, links->settings.ttft_limit_seconds);
+    return 0;
+}
+
+/* The Submit is on its way: charge it and remember whose it is. */
+static void charge(struct worker_links *links, struct worker_link *link, struct dispatch *dispatch,
+                   const struct policy_choice *choice)
+{
+    uint32_t new_tokens = (uint32_t)dispatch->ids_count - dispatch->predicted_hit_tokens;
+
+    dispatch->group = link->group;
+    dispatch->why = choice->why;
+    dispatch->ticket = ticket_new(&link->load, choice->own_seconds, new_tokens / BLOCK_TOKENS + 1);
+    list_push_back(&link->dispatches, &dispatch->link);
+    int r = map_set_text(links->dispatches, dispatch->request_id, dispatch);
+    ASSERT(r == 0); /* check_limits left room */
+    metrics_add(links->metrics, LM_DISPATCHED, reason_label(choice->why), 1);
+    log_debug("routed", "req=%s group=%u hit_tokens=%u prompt_tokens=%zu cost_ms=%.3f why=%s",
+              dispatch->request_id, link->group, dispatch->predicted_hit_tokens,
+              dispatch->ids_count, choice->cost_seconds * 1e3, choice->why);
+}
+
+int links_dispatch(struct worker_links *links, struct dispatch *dispatch, struct errmsg *err)
+{
     struct policy_choice choice;
     ASSERT(!dispatch->ticket && dispatch->ids_count > 0);
+    ASSERT(!map_get_text(links->dispatches, dispatch->request_id));
 
     int r = check_limits(links, dispatch, err);
     if (r < 0)
         return r;
     struct link_model *model = model_find(links, dispatch->model);
     hash_prompt(dispatch, model->card->fingerprint);
-    fill_view(links, dispatch, model, workers, &view);
-    r = links->policy->choose(&view, &choice);
-    if (r < 0 && dispatch->avoid_group >= 0) { /* better the same group again than none */
-        dispatch->avoid_group = -1;
-        fill_view(links, dispatch, model, workers, &view);
-        r = links->policy->choose(&view, &choice);
-    }
+    r = choose_worker(links, dispatch, model, &choice, err);
     if (r < 0)
-        return errmsg_set(err, -EAGAIN, "no worker of the model '%s' takes requests now",
-                          dispatch->model);
-    dispatch->predicted_seconds = workers[choice.worker].queued_seconds + choice.own_seconds;
-    if (links->settings.ttft_limit_seconds > 0 &&
-        dispatch->predicted_seconds > links->settings.ttft_limit_seconds)
-        return errmsg_set(err, -EBUSY, "the first token would come in %.1f s, the limit is %.1f s",
-                          dispatch->predicted_seconds, links->settings.ttft_limit_seconds);
-
+        goto out;
     struct worker_link *link = links->slots[choice.worker];
-    r = map_get_text(links->dispatches, dispatch->request_id) ? -EEXIST : 0;
-    ASSERT(r == 0);
     r = submit(link, dispatch);
-    if (r < 0)
-        return errmsg_set(err, -EBUSY, "group %u does not take more messages", link->group);
-    dispatch->group = link->group;
-    dispatch->why = choice.why;
-    dispatch->predicted_hit_tokens = workers[choice.worker].hit_tokens;
-    uint32_t new_tokens = (uint32_t)dispatch->ids_count - dispatch->predicted_hit_tokens;
-    dispatch->ticket = ticket_new(&link->load, choice.own_seconds, new_tokens / BLOCK_TOKENS + 1);
-    list_push_back(&link->dispatches, &dispatch->link);
-    r = map_set_text(links->dispatches, dispatch->request_id, dispatch);
-    ASSERT(r == 0);
-    metrics_add(links->metrics, LM_DISPATCHED, reason_label(choice.why), 1);
-    log_debug("routed", "req=%s group=%u hit_tokens=%u prompt_tokens=%zu cost_ms=%.3f why=%s",
-              dispatch->request_id, link->group, dispatch->predicted_hit_tokens,
-              dispatch->ids_count, choice.cost_seconds * 1e3, choice.why);
-    return 0;
+    if (r < 0) {
+        r = errmsg_set(err, -EBUSY, "group %u does not take more messages", link->group);
+        goto out;
+    }
+    charge(links, link, dispatch, &choice);
+out:
+    if (r < 0) {
+        mem_free(dispatch->hashes);
+        dispatch->hashes = NULL;
+    }
+    return r;
 }
 
 void links_cancel(struct worker_links *links, struct dispatch *dispatch)

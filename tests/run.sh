@@ -32,11 +32,11 @@ count() { # count NAME STATUS: one check that is not a ctest
     fi
 }
 
-build_tree() { # build_tree FOLDER TEXT CMAKE-ARGS...
+build_tree() { # build_tree FOLDER TEXT CMAKE-ARGS... [TARGETS: what to build, default all]
     local folder=$1 text=$2
     shift 2
-    run_step "$text" "$LOGS/$folder.log" bash -c '
-        cmake -S . -B "$1" -G Ninja -DWERROR=ON "${@:3}" && ninja -C "$1" -j "$2"' \
+    run_step "$text" "$LOGS/$folder.log" env TARGETS="${TARGETS:-}" bash -c '
+        cmake -S . -B "$1" -G Ninja -DWERROR=ON "${@:3}" && ninja -C "$1" -j "$2" $TARGETS' \
         _ "$folder" "$JOBS" "$@"
 }
 
@@ -89,7 +89,8 @@ wanted contract && run_ctest build contract
 wanted golden && run_ctest build golden
 wanted e2e && run_ctest build e2e
 if wanted threads; then
-    build_tree build-tsan "gcc, TSan" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O1 \
+    TARGETS=$(bash tests/run_threads.sh build-tsan targets | tr '\n' ' ') \
+        build_tree build-tsan "gcc, TSan" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O1 \
         -DCMAKE_C_COMPILER=gcc -DSANITIZE=thread && count tsan 0 || count tsan 1
     # The address-space randomisation of new kernels is more than TSan's shadow map can take.
     setarch -R true 2>/dev/null && tsan_run="setarch -R" || tsan_run=""

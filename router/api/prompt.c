@@ -84,6 +84,24 @@ static int render(const struct prompt_maker *maker, const struct api_request *re
     return r;
 }
 
+size_t prompt_token_bytes_max(const struct model_card *card)
+{
+    size_t longest = 0;
+    for (uint32_t id = 0; id < card->tokens.count; id++) {
+        size_t bytes;
+        (void)string_table_get(&card->tokens, id, &bytes);
+        longest = bytes > longest ? bytes : longest;
+    }
+    return longest;
+}
+
+/* Even as the longest tokens it would be too many: said at once, since tokenizing megabytes only to
+ * refuse them would hold up every other stream of the loop. */
+static bool cannot_fit(const struct prompt_maker *maker, size_t bytes, const struct token_ids *out)
+{
+    return maker->token_bytes_max && bytes / maker->token_bytes_max > out->count_max;
+}
+
 static bool begins_with_bos(const struct tokenizer *tokenizer, const struct buffer *text)
 {
     char bos[256];
@@ -101,6 +119,10 @@ int prompt_from_chat(const struct prompt_maker *maker, const struct api_request 
     int r = render(maker, request, &rendered, error);
     if (r < 0)
         return r;
+    if (cannot_fit(maker, rendered.text.bytes, out)) {
+        rendered_done(&rendered);
+        return too_long(out, error);
+    }
     struct text_range *literal = mem_calloc(rendered.spans_count + 1, sizeof(*literal));
     for (size_t i = 0; i < rendered.spans_count; i++)
         literal[i] = (struct text_range){rendered.spans[i].start, rendered.spans[i].end};
@@ -141,7 +163,8 @@ int prompt_from_completion(const struct prompt_maker *maker, const struct api_re
                                              .parse_special = true};
     if (!prompt->text)
         return copy_ids(prompt, tokenizer_card(maker->tokenizer)->vocab_size, out, error);
-    if (tokenizer_encode(maker->tokenizer, prompt->text, prompt->bytes, &options, out) < 0)
+    if (cannot_fit(maker, prompt->bytes, out) ||
+        tokenizer_encode(maker->tokenizer, prompt->text, prompt->bytes, &options, out) < 0)
         return too_long(out, error);
     if (out->count == 0 && request->kind == API_COMPLETIONS)
         return api_error_bad(error, "prompt", "'prompt' has no tokens.");

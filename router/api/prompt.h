@@ -15,7 +15,11 @@
 struct prompt_maker {
     struct tokenizer *tokenizer;
     const struct chat_template *chat_template; /* NULL: the model has none */
+    size_t token_bytes_max;                    /* of the vocabulary's longest token; 0: not known */
 };
+
+/* The longest token of a card, as stored (never shorter than the text it stands for). */
+size_t prompt_token_bytes_max(const struct model_card *card);
 
 /* Append the ids to *out. -EINVAL: *error is filled; past out->count_max it is 400
  * context_length_exceeded. */

@@ -416,7 +416,7 @@ static const struct field table[] = {
     DOUBLE_ROW("min_p", ANSWERS, min_p, 0, false, 1),
     READ_ROW("top_k", ANSWERS, top_k, -1, 2147483647, read_top_k),
     READ_ROW("seed", ANSWERS, seed, -9223372036854775808.0, 9223372036854775808.0, read_seed),
-    DOUBLE_ROW("repetition_penalty", ANSWERS, repetition_penalty, 0, true, 2),
+    DOUBLE_ROW("repetition_penalty", ANSWERS, repetition_penalty, 0.01, false, 2),
     DOUBLE_ROW("presence_penalty", ANSWERS, presence_penalty, -2, false, 2),
     DOUBLE_ROW("frequency_penalty", ANSWERS, frequency_penalty, -2, false, 2),
     U32_ROW("max_tokens", ANSWERS, tokens_max, 1, TOKENS_LIMIT),

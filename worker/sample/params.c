@@ -19,7 +19,7 @@ int sample_params_check(const struct sample_params *params, struct errmsg *err)
         {"temperature", params->temperature, 0, 1e6, 0},
         {"top_p", params->top_p, 0, 1, 1},
         {"min_p", params->min_p, 0, 1, 0},
-        {"repetition_penalty", params->repetition_penalty, 0, 1e6, 1},
+        {"repetition_penalty", params->repetition_penalty, 0.01, 100, 0},
         {"presence_penalty", params->presence_penalty, -1e6, 1e6, 0},
         {"frequency_penalty", params->frequency_penalty, -1e6, 1e6, 0},
     };

@@ -180,7 +180,7 @@ static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
     refuse("\"top_p\":1.01", "top_p", "at most 1");
     refuse("\"min_p\":-0.1", "min_p", "at least 0");
     refuse("\"top_k\":-2", "top_k", "is -2; it must be at least -1");
-    refuse("\"repetition_penalty\":0", "repetition_penalty", "above 0 and at most 2");
+    refuse("\"repetition_penalty\":0", "repetition_penalty", "at least 0.01 and at most 2");
     refuse("\"presence_penalty\":2.5", "presence_penalty", "at most 2");
     refuse("\"frequency_penalty\":-3", "frequency_penalty", "at least -2");
     refuse("\"max_tokens\":0", "max_tokens", "is 0; it must be at least 1");

@@ -27,7 +27,7 @@ struct file_bytes {
 static inline struct file_bytes read_file(const char *path, size_t max)
 {
     struct file_bytes file = {NULL, 0};
-    char command[1024];
+    char command[1100];
     size_t length = strlen(path);
     bool packed = length > 3 && strcmp(path + length - 3, ".gz") == 0;
     if (access(path, R_OK) != 0) {
