@@ -553,9 +553,10 @@ uint32_t links_inflight(const struct worker_links *links)
     return (uint32_t)map_count(links->dispatches);
 }
 
-void links_drain_group(struct worker_links *links, uint32_t group, bool undo)
+int links_drain_group(struct worker_links *links, uint32_t group, bool undo)
 {
     Refrain__Drain drain = REFRAIN__DRAIN__INIT;
+    int r = -ENOENT;
     drain.undo = undo;
     LIST_FOR(item, &links->all)
     {
@@ -564,7 +565,9 @@ void links_drain_group(struct worker_links *links, uint32_t group, bool undo)
             continue;
         link->draining = !undo; /* at once; its heartbeat confirms */
         worker_link_send(link, FRAME_DRAIN, &drain.base);
+        r = 0;
     }
+    return r;
 }
 
 void links_reset_prefix_cache(struct worker_links *links)

@@ -95,7 +95,8 @@ bool links_ready(const struct worker_links *links); /* at least one worker can t
 /* Smallest context_tokens_max over the model's live workers; 0: none. */
 uint32_t links_context_tokens(const struct worker_links *links, const char *model);
 uint32_t links_inflight(const struct worker_links *links); /* tickets held: 0 when idle */
-void links_drain_group(struct worker_links *links, uint32_t group, bool undo);
+/* 0, or -ENOENT: no worker of this group is attached. */
+int links_drain_group(struct worker_links *links, uint32_t group, bool undo);
 void links_reset_prefix_cache(struct worker_links *links);
 /* Prometheus text: the links' own metrics and every rank's metrics with labels group and rank. */
 void links_write_metrics(const struct worker_links *links, struct buffer *out);

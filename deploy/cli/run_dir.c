@@ -1,8 +1,8 @@
 /* run_dir.c - make, clean and remove runtime folders.
  *
  * A run that was killed with SIGKILL leaves sockets in DEFAULT/up-PID; the next run removes folders
- * whose PID is no more. Only sockets and the router's empty lock file are ever unlinked: a mistaken
- * --run-dir loses nothing. */
+ * whose PID is no more. Only sockets and empty lock files are ever unlinked, and none where another
+ * cluster runs (up.lock, router.lock): a mistaken --run-dir loses nothing. */
 #include "deploy/cli/run_dir.h"
 
 #include <dirent.h>
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +23,19 @@
 static bool is_ours(const char *name, const struct stat *info)
 {
     return S_ISSOCK(info->st_mode) ||
-           (S_ISREG(info->st_mode) && info->st_size == 0 && strcmp(name, "router.lock") == 0);
+           (S_ISREG(info->st_mode) && info->st_size == 0 &&
+            (strcmp(name, "router.lock") == 0 || strcmp(name, "up.lock") == 0));
+}
+
+/* A router of somebody else: ours has ended when folders are removed. */
+static bool router_runs(int dir_fd)
+{
+    int fd = openat(dir_fd, "router.lock", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool held = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    (void)close(fd);
+    return held;
 }
 
 void run_dir_remove(const char *path)
@@ -33,6 +46,10 @@ void run_dir_remove(const char *path)
 
     if (!dir)
         return;
+    if (router_runs(dirfd(dir))) {
+        (void)closedir(dir);
+        return;
+    }
     while ((entry = readdir(dir))) {
         if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
             is_ours(entry->d_name, &info))
@@ -63,7 +80,25 @@ static void remove_dead_runs(const char *parent)
     (void)closedir(dir);
 }
 
-int run_dir_make(const char *wanted, char *ret_path, size_t path_max, struct errmsg *err)
+static int take_lock(const char *path, int *ret_lock_fd, struct errmsg *err)
+{
+    char *name = mem_printf("%s/up.lock", path);
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = 0;
+
+    if (fd < 0)
+        r = errmsg_errno(err, "create '%s'", name);
+    else if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        r = errmsg_set(err, -EBUSY, "another `refrain up` runs in '%s'", path);
+    if (r == 0)
+        *ret_lock_fd = fd;
+    else if (fd >= 0)
+        (void)close(fd);
+    mem_free(name);
+    return r;
+}
+
+static int make_path(const char *wanted, char *ret_path, size_t path_max, struct errmsg *err)
 {
     char parent[512];
     int r;
@@ -86,6 +121,20 @@ int run_dir_make(const char *wanted, char *ret_path, size_t path_max, struct err
     char *path = mem_printf("%s/up-%d", parent, (int)getpid());
     r = strlen(path) < path_max ? process_make_private_dir(path, err)
                                 : errmsg_set(err, -ENAMETOOLONG, "'%s' is too long", path);
+    if (r == 0)
+        (void)snprintf(ret_path, path_max, "%s", path);
+    mem_free(path);
+    return r;
+}
+
+int run_dir_make(const char *wanted, char *ret_path, size_t path_max, int *ret_lock_fd,
+                 struct errmsg *err)
+{
+    char *path = mem_zalloc(path_max);
+    int r = make_path(wanted, path, path_max, err);
+
+    if (r == 0)
+        r = take_lock(path, ret_lock_fd, err);
     if (r == 0)
         (void)snprintf(ret_path, path_max, "%s", path);
     mem_free(path);

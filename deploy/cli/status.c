@@ -49,16 +49,19 @@ static const char *text(const json_t *object, const char *key)
 static void resident(long long pid, char *ret_text, size_t text_max)
 {
     char path[64], line[128];
-    unsigned long long total, pages;
+    char *end;
 
     (void)snprintf(ret_text, text_max, "-");
     (void)snprintf(path, sizeof(path), "/proc/%lld/statm", pid);
     FILE *file = fopen(path, "re");
     if (!file)
         return;
-    if (fgets(line, sizeof(line), file) && sscanf(line, "%llu %llu", &total, &pages) == 2)
+    if (fgets(line, sizeof(line), file)) { /* "total resident ...", in pages */
+        (void)strtoull(line, &end, 10);
+        unsigned long long pages = strtoull(end, NULL, 10);
         (void)snprintf(ret_text, text_max, "%llu MiB",
                        pages * (unsigned long long)sysconf(_SC_PAGESIZE) >> 20);
+    }
     (void)fclose(file);
 }
 

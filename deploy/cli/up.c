@@ -81,7 +81,7 @@ struct up {
     const char *config;
     char **worker_args; /* pass-through, NULL-terminated */
     uint32_t port;
-    int signal_fd;
+    int signal_fd, lock_fd;
     bool serving;
     const struct child *failed; /* the first that ended before all were ready */
 };
@@ -374,7 +374,7 @@ static int start(struct up *up, struct errmsg *err)
     if (r == 0)
         r = open_signals(up, err);
     if (r == 0)
-        r = run_dir_make(up->settings.run_dir, up->run_dir, sizeof(up->run_dir), err);
+        r = run_dir_make(up->settings.run_dir, up->run_dir, sizeof(up->run_dir), &up->lock_fd, err);
     if (r < 0)
         return r;
     up->router = supervisor_add(&up->supervisor, "router", up->router_path);
@@ -391,7 +391,8 @@ static int start(struct up *up, struct errmsg *err)
     if (r < 0)
         return r;
     fix_router_args(up);
-    say("router listens on %s port %u", up->settings.host, up->port);
+    say("router listens on %s port %u, sockets are in %s", up->settings.host, up->port,
+        up->run_dir);
     return wait_ready(up, err);
 }
 
@@ -443,7 +444,7 @@ int command_up(int argc, char **argv)
     struct errmsg err;
     int code = EXIT_USAGE;
 
-    up->signal_fd = -1;
+    up->signal_fd = up->lock_fd = -1;
     up->worker_args = mem_calloc((size_t)argc + 1, sizeof(*up->worker_args));
     supervisor_init(&up->supervisor);
     up->supervisor.on_death = on_death;
@@ -465,6 +466,8 @@ int command_up(int argc, char **argv)
     supervisor_done(&up->supervisor);
     if (up->signal_fd >= 0)
         (void)close(up->signal_fd);
+    if (up->lock_fd >= 0)
+        (void)close(up->lock_fd);
     mem_free(up->worker_args);
     mem_free(up);
     return code;

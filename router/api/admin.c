@@ -95,7 +95,11 @@ void drain_handler(struct http_exchange *exchange, void *user)
     }
     (void)query_get(query, "undo", undo, sizeof(undo));
     bool back = strcmp(undo, "1") == 0 || strcmp(undo, "true") == 0;
-    links_drain_group(api->links, (uint32_t)group, back);
+    if (links_drain_group(api->links, (uint32_t)group, back) < 0) {
+        http_exchange_reply_error(exchange, 404, "group_not_found", "group",
+                                  "No worker of group %u is attached.", (unsigned)group);
+        return;
+    }
     buffer_init(&out, STATUS_BYTES_MAX);
     buffer_printf(&out, "{\"group\":%u,\"draining\":%s}", (unsigned)group, back ? "false" : "true");
     api_reply_json(exchange, &out);

@@ -3,7 +3,7 @@
  * The holder of a chat's history is cheaper by that whole history, so chats stick; a hot holder is
  * left exactly when its queue costs more than computing the prefix again elsewhere. Terms:
  *   queue      seconds of prefill promised to it that have not produced a first token
- *   slowdown   decodes share every step with our prefill: 1 + running / 32
+ *   slowdown   decodes share every step with our prefill: 1 + requests there / 32
  *   pressure   0.02 k / (1 - k) with k = share of blocks that cannot be reclaimed after this
  *              request, plus 10 s per pool that it lacks: a full worker is a last resort
  *   damage     recomputing what our new blocks push out of its cache, at full price
@@ -47,7 +47,9 @@ static double cost(const struct policy_view *view, const struct policy_worker *w
 {
     uint32_t hit = worker->hit_tokens < view->prompt_tokens ? worker->hit_tokens : 0;
     double need_blocks = (double)(view->prompt_tokens - hit) / view->block_tokens + 1;
-    double slowdown = 1 + worker->running / SLOWDOWN_RUNNING;
+    /* Heartbeats are up to 250 ms old; our own requests are known at once. */
+    uint32_t busy = worker->running > worker->inflight ? worker->running : worker->inflight;
+    double slowdown = 1 + busy / SLOWDOWN_RUNNING;
     return worker->queued_seconds + slowdown * policy_own_seconds(view, worker) +
            pressure(worker, need_blocks) + damage(view, worker, need_blocks);
 }

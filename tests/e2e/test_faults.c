@@ -154,6 +154,23 @@ static void test_a_stopped_worker_is_called_silent_and_taken_back(void **state)
     cluster_assert_idle(&cluster);
 }
 
+static void test_a_second_up_in_the_same_folder_is_refused_and_takes_nothing_away(void **state)
+{
+    struct program program;
+    char *socket = mem_printf("%s/router.sock", cluster.run_dir);
+    (void)state;
+
+    program_run(&program, 30000,
+                (const char *const[]){"refrain", "up", "--model", e2e_tiny(MODEL), "--port", "0",
+                                      "--run-dir", cluster.run_dir, NULL});
+    assert_int_equal(program.code, 1);
+    assert_non_null(strstr(program.err, "another `refrain up` runs in"));
+    assert_true(file_exists(socket));
+    (void)ask(4);
+    program_done(&program);
+    mem_free(socket);
+}
+
 static void test_the_cluster_stops_and_leaves_nothing(void **state)
 {
     (void)state;
@@ -193,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_requests_right_after_a_kill_are_answered_by_the_other_group),
         cmocka_unit_test(test_kill_of_the_router_keeps_the_port_and_the_workers),
         cmocka_unit_test(test_a_stopped_worker_is_called_silent_and_taken_back),
+        cmocka_unit_test(test_a_second_up_in_the_same_folder_is_refused_and_takes_nothing_away),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
         cmocka_unit_test(test_a_worker_that_dies_at_start_ends_refrain_up_with_a_sentence),
     };
