@@ -20,7 +20,7 @@
 #include "proto/worker_metrics.h"
 #include "router/worker_link.h"
 
-#define INDEX_ENTRIES_MAX (1u << 24) /* 16 M blocks: 384 MiB of index at most */
+#define INDEX_ENTRIES_MAX (1u << 24) /* 16 M blocks: 512 MiB of index at most */
 #define REGISTRATION_PER_TURN 64u
 /* Prefill speed assumed until the worker has measured its own: only ratios matter at first. */
 #define SECONDS_PER_TOKEN_DEFAULT 0.001
