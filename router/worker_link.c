@@ -10,6 +10,7 @@
 #include "router/worker_link.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <zmq.h>
 
@@ -21,6 +22,7 @@
 
 #define HIGH_WATER 20000
 #define HASH_BYTES 16u
+#define SECONDS_MAX 100.0 /* per token or step: more is no figure to plan with */
 
 static const bool may_follow[LINK_STATES][LINK_STATES] = {
     [LINK_ANNOUNCED] = {[LINK_ATTACHING] = true, [LINK_GONE] = true},
@@ -70,6 +72,23 @@ static void on_link_closed(uv_handle_t *handle)
     links_handle_closed(links);
 }
 
+/* The worker will not answer these: each may try elsewhere. */
+static void lose_dispatches(struct worker_link *link, const char *why)
+{
+    struct list lost, *item;
+
+    list_init(&lost);
+    while ((item = list_pop_front(&link->dispatches)))
+        list_push_back(&lost, item); /* a retry may come back to this very link */
+    while ((item = list_pop_front(&lost))) {
+        struct dispatch *dispatch = LIST_ENTRY(item, struct dispatch, link);
+        links_forget_dispatch(link->links, dispatch);
+        if (!link->links->closing)
+            dispatch->on_lost(dispatch, why);
+    }
+    ticket_load_check(&link->load);
+}
+
 void worker_link_lose(struct worker_link *link, const char *why)
 {
     struct worker_links *links = link->links;
@@ -87,15 +106,7 @@ void worker_link_lose(struct worker_link *link, const char *why)
     (void)zmq_close(link->socket);
     link->socket = NULL;
 
-    struct list *item;
-    while ((item = list_pop_front(&link->dispatches))) {
-        struct dispatch *dispatch = LIST_ENTRY(item, struct dispatch, link);
-        links_forget_dispatch(links, dispatch);
-        if (!links->closing)
-            dispatch->on_lost(dispatch, why);
-    }
-    ticket_load_check(&link->load);
-    ASSERT(link->load.count == 0);
+    lose_dispatches(link, why);
     if (link->model)
         links_model_release(links, link->model);
     link->model = NULL;
@@ -105,9 +116,11 @@ void worker_link_send(struct worker_link *link, enum frame_kind kind,
                       const ProtobufCMessage *message)
 {
     int r = frame_send(link->socket, NULL, kind, message);
-    if (r < 0)
+    if (r < 0) {
         log_warn("send_failed", "worker=%.8s kind=%s error=%d", link->uuid, frame_kind_name(kind),
                  -r);
+        link->overflowed = true; /* a lost Cancel would compute on: the next tick ends the link */
+    }
     link->dirty = true; /* ZMQ_FD is edge-triggered: a send may have swallowed the edge */
     links_mark_dirty(link->links);
 }
@@ -138,18 +151,37 @@ static void go_stale(struct worker_link *link, const char *why)
     ask_snapshot(link, clock_ms());
 }
 
+/* A figure of a peer, in seconds: `fallback` unless it is a sane number. */
+static double seconds_of(double value, double fallback)
+{
+    return isfinite(value) && value > 0 && value < SECONDS_MAX ? value : fallback;
+}
+
+/* A second Hello: the worker had forgotten this router (it was silent for too long, stopped
+ * perhaps) and cancelled its requests. A snapshot follows. */
+static void on_hello_again(struct worker_link *link)
+{
+    if (link->refused)
+        return;
+    if (link->state != LINK_STALE)
+        link_set_state(link, LINK_STALE, "attached anew");
+    link->snapshot_open = false;
+    lose_dispatches(link, "the worker had forgotten this router");
+}
+
 static void on_hello(struct worker_link *link, const Refrain__Hello *hello)
 {
-    struct errmsg err;
+    struct errmsg err = {"bad numbers"};
     struct model_card *card = NULL;
 
-    if (link->state != LINK_ATTACHING)
-        return; /* the answer to a keep-alive */
+    if (link->state != LINK_ATTACHING) {
+        on_hello_again(link);
+        return;
+    }
     if (hello->ranks < 1 || hello->ranks > LINK_RANKS_MAX || hello->block_tokens != BLOCK_TOKENS ||
         model_card_unpack(hello->card.data, hello->card.len, &card, &err) < 0) {
         log_error("worker_refused", "worker=%.8s group=%u ranks=%u block_tokens=%u error=\"%s\"",
-                  link->uuid, hello->group, hello->ranks, hello->block_tokens,
-                  hello->block_tokens == BLOCK_TOKENS && hello->ranks ? err.text : "bad numbers");
+                  link->uuid, hello->group, hello->ranks, hello->block_tokens, err.text);
         metrics_add(link->links->metrics, LM_REFUSED, 0, 1);
         link->refused = true;
         return;
@@ -160,7 +192,7 @@ static void on_hello(struct worker_link *link, const Refrain__Hello *hello)
     link->sequences_max = hello->sequences_max;
     link->context_tokens_max = hello->context_tokens_max;
     link->prefix_caching = hello->prefix_caching;
-    link->seconds_per_token = hello->prefill_seconds_per_token;
+    link->seconds_per_token = seconds_of(hello->prefill_seconds_per_token, 0);
     link->version = mem_strdup(hello->version);
     link->admin_socket = mem_strdup(hello->admin_socket);
     for (size_t i = 0; i < hello->n_pids && i < LINK_RANKS_MAX; i++)
@@ -254,9 +286,8 @@ static void on_heartbeat(struct worker_link *link, const Refrain__Heartbeat *bea
     link->blocks_cached = beat->blocks_cached;
     link->blocks_empty = beat->blocks_empty;
     link->draining = beat->draining;
-    link->step_seconds = beat->step_seconds;
-    if (beat->prefill_seconds_per_token > 0)
-        link->seconds_per_token = beat->prefill_seconds_per_token;
+    link->step_seconds = seconds_of(beat->step_seconds, 0);
+    link->seconds_per_token = seconds_of(beat->prefill_seconds_per_token, link->seconds_per_token);
     for (size_t i = 0; i < beat->n_metrics; i++) {
         const Refrain__RankMetrics *list = beat->metrics[i];
         if (list->rank >= link->ranks)
@@ -404,8 +435,8 @@ void worker_link_tick(struct worker_link *link, uint64_t now_ms)
         look_at_monitor(link);
     if (link->state == LINK_GONE)
         return;
-    if (link->heard_ms + LINK_SILENCE_MS < now_ms) {
-        worker_link_lose(link, "silent");
+    if (link->overflowed || link->heard_ms + LINK_SILENCE_MS < now_ms) {
+        worker_link_lose(link, link->overflowed ? "takes no messages" : "silent");
         return;
     }
     if (link->attached_ms + LINK_ATTACH_MS <= now_ms)

@@ -101,7 +101,7 @@ struct worker_link {
     void *socket, *monitor;
     uv_poll_t poll, monitor_poll;
     uint32_t handles_open;
-    bool dirty, draining, refused;
+    bool dirty, draining, refused, overflowed;
     uint64_t attached_ms, heard_ms, snapshot_asked_ms;
 
     struct link_model *model; /* from Hello on */

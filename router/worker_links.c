@@ -115,6 +115,11 @@ void links_model_release(struct worker_links *links, struct link_model *model)
         links->callbacks.on_model_gone(links->callbacks.user, model->card->name);
     model_card_unref(model->card);
     mem_free(model);
+    /* The name is free: workers that were refused for another fingerprint may announce again. */
+    for (uint32_t slot = 0; slot < PREFIX_INDEX_WORKERS_MAX && !links->closing; slot++) {
+        if (links->slots[slot] && links->slots[slot]->refused)
+            worker_link_lose(links->slots[slot], "its model's name is free");
+    }
 }
 
 /* ---- registration ---- */

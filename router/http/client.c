@@ -546,7 +546,7 @@ void client_on_answered(struct http_client *c)
     list_remove(&c->ended_link);
     buffer_empty(&c->body);
     http_parser_start(&c->parser);
-    if (c->close_after)
+    if (c->close_after || c->server->draining) /* a drain may have begun since the head */
         client_set_state(c, CLIENT_FLUSH, 0, "answered");
     else
         client_set_state(c, CLIENT_IDLE, c->server->limits.idle_timeout_ms, "answered");
