@@ -1,8 +1,8 @@
 /* run_dir.c - make, clean and remove runtime folders.
  *
  * A run that was killed with SIGKILL leaves sockets in DEFAULT/up-PID; the next run removes folders
- * whose PID is no more. Only sockets and empty lock files are ever unlinked, and none where another
- * cluster runs (up.lock, router.lock): a mistaken --run-dir loses nothing. */
+ * whose PID is no more. Only our own sockets and empty lock files are unlinked, and none where
+ * another cluster runs (up.lock, router.lock): a mistaken --run-dir loses nothing. */
 #include "deploy/cli/run_dir.h"
 
 #include <dirent.h>
@@ -20,14 +20,19 @@
 #include "proto/base/mem.h"
 #include "proto/base/process.h"
 
+/* The names that router and workers use, and nothing else. */
 static bool is_ours(const char *name, const struct stat *info)
 {
-    return S_ISSOCK(info->st_mode) ||
-           (S_ISREG(info->st_mode) && info->st_size == 0 &&
-            (strcmp(name, "router.lock") == 0 || strcmp(name, "up.lock") == 0));
+    size_t bytes = strlen(name);
+
+    if (S_ISSOCK(info->st_mode))
+        return strcmp(name, "router.sock") == 0 ||
+               (strncmp(name, "worker-", 7) == 0 && strcmp(name + bytes - 5, ".sock") == 0);
+    return S_ISREG(info->st_mode) && info->st_size == 0 &&
+           (strcmp(name, "router.lock") == 0 || strcmp(name, "up.lock") == 0);
 }
 
-/* A router of somebody else: ours has ended when folders are removed. */
+/* A router of somebody else: ours has ended when folders are cleaned. */
 static bool router_runs(int dir_fd)
 {
     int fd = openat(dir_fd, "router.lock", O_RDONLY | O_CLOEXEC);
@@ -38,7 +43,7 @@ static bool router_runs(int dir_fd)
     return held;
 }
 
-void run_dir_remove(const char *path)
+static void clean(const char *path)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
@@ -46,17 +51,23 @@ void run_dir_remove(const char *path)
 
     if (!dir)
         return;
-    if (router_runs(dirfd(dir))) {
-        (void)closedir(dir);
-        return;
-    }
-    while ((entry = readdir(dir))) {
+    while (!router_runs(dirfd(dir)) && (entry = readdir(dir))) {
         if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
             is_ours(entry->d_name, &info))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
     }
     (void)closedir(dir);
-    (void)rmdir(path); /* fails when something else lies there: good */
+}
+
+void run_dir_remove(struct run_dir *dir)
+{
+    if (!dir->path[0])
+        return;
+    clean(dir->path);
+    if (dir->made)
+        (void)rmdir(dir->path); /* fails when something else lies there: good */
+    (void)close(dir->lock_fd);
+    dir->path[0] = '\0';
 }
 
 static void remove_dead_runs(const char *parent)
@@ -74,7 +85,8 @@ static void remove_dead_runs(const char *parent)
         if (*end || pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
             continue;
         char *path = mem_printf("%s/%s", parent, entry->d_name);
-        run_dir_remove(path);
+        clean(path);
+        (void)rmdir(path);
         mem_free(path);
     }
     (void)closedir(dir);
@@ -127,16 +139,15 @@ static int make_path(const char *wanted, char *ret_path, size_t path_max, struct
     return r;
 }
 
-int run_dir_make(const char *wanted, char *ret_path, size_t path_max, int *ret_lock_fd,
-                 struct errmsg *err)
+int run_dir_make(const char *wanted, struct run_dir *ret, struct errmsg *err)
 {
-    char *path = mem_zalloc(path_max);
-    int r = make_path(wanted, path, path_max, err);
+    struct run_dir dir = {.lock_fd = -1};
+    dir.made = !wanted || access(wanted, F_OK) < 0;
+    int r = make_path(wanted, dir.path, sizeof(dir.path), err);
 
     if (r == 0)
-        r = take_lock(path, ret_lock_fd, err);
+        r = take_lock(dir.path, &dir.lock_fd, err);
     if (r == 0)
-        (void)snprintf(ret_path, path_max, "%s", path);
-    mem_free(path);
+        *ret = dir;
     return r;
 }

@@ -76,12 +76,12 @@ struct up {
     struct up_settings settings;
     struct supervisor supervisor;
     struct child *router;
-    char run_dir[PATH_MAX];
+    struct run_dir run_dir;
     char router_path[PATH_MAX], worker_path[PATH_MAX];
     const char *config;
     char **worker_args; /* pass-through, NULL-terminated */
     uint32_t port;
-    int signal_fd, lock_fd;
+    int signal_fd;
     bool serving;
     const struct child *failed; /* the first that ended before all were ready */
 };
@@ -157,7 +157,7 @@ static void on_death(void *user, struct child *child)
 static void add_common(struct up *up, struct child *child)
 {
     child_add_arg(child, "--run-dir");
-    child_add_arg(child, up->run_dir);
+    child_add_arg(child, up->run_dir.path);
     child_add_arg(child, "--log-level");
     child_add_arg(child, up->settings.log_level);
     if (up->config) {
@@ -374,7 +374,7 @@ static int start(struct up *up, struct errmsg *err)
     if (r == 0)
         r = open_signals(up, err);
     if (r == 0)
-        r = run_dir_make(up->settings.run_dir, up->run_dir, sizeof(up->run_dir), &up->lock_fd, err);
+        r = run_dir_make(up->settings.run_dir, &up->run_dir, err);
     if (r < 0)
         return r;
     up->router = supervisor_add(&up->supervisor, "router", up->router_path);
@@ -392,7 +392,7 @@ static int start(struct up *up, struct errmsg *err)
         return r;
     fix_router_args(up);
     say("router listens on %s port %u, sockets are in %s", up->settings.host, up->port,
-        up->run_dir);
+        up->run_dir.path);
     return wait_ready(up, err);
 }
 
@@ -421,8 +421,7 @@ static int run(struct up *up)
         stop_children(up, 0, 1, r == 0 ? DRAIN_DEADLINE_MS : STOP_DEADLINE_MS);
         stop_children(up, 1, up->supervisor.count, STOP_DEADLINE_MS);
     }
-    if (up->run_dir[0])
-        run_dir_remove(up->run_dir);
+    run_dir_remove(&up->run_dir);
     return code;
 }
 
@@ -444,7 +443,7 @@ int command_up(int argc, char **argv)
     struct errmsg err;
     int code = EXIT_USAGE;
 
-    up->signal_fd = up->lock_fd = -1;
+    up->signal_fd = -1;
     up->worker_args = mem_calloc((size_t)argc + 1, sizeof(*up->worker_args));
     supervisor_init(&up->supervisor);
     up->supervisor.on_death = on_death;
@@ -466,8 +465,6 @@ int command_up(int argc, char **argv)
     supervisor_done(&up->supervisor);
     if (up->signal_fd >= 0)
         (void)close(up->signal_fd);
-    if (up->lock_fd >= 0)
-        (void)close(up->lock_fd);
     mem_free(up->worker_args);
     mem_free(up);
     return code;

@@ -314,8 +314,39 @@ static void test_b18_too_long_prompts_are_refused_with_both_numbers(void **state
     mem_free(body);
     body = repeated(CHAT_BODY("\""), "zq", 1000, "\"}]}");
     post(&(struct bad_body){CHAT_PATH, body, 400, INVALID, "messages", "context_length_exceeded",
-                            "512", "20"});
+                            "more than 512", ""});
     mem_free(body);
+}
+
+/* Ids whose text is long: the answer to them all must not be made before they are counted. */
+static void test_long_echoes_of_many_prompts_are_refused_or_given(void **state)
+{
+    char *list = repeated("[5", ",5", 30000, "],");
+    char *body = repeated("{\"model\":\"model\",\"echo\":true,\"max_tokens\":1,\"prompt\":[", list,
+                          100, "[5]]}");
+    (void)state;
+
+    post(&(struct bad_body){COMPLETION_PATH, body, 400, INVALID, "prompt",
+                            "context_length_exceeded", "512", "30001"});
+    mem_free(list);
+    mem_free(body);
+}
+
+static void test_as_many_stop_ids_as_are_taken_work_beside_the_model_s_own(void **state)
+{
+    struct buffer body;
+    struct http_answer answer;
+    (void)state;
+
+    buffer_init(&body, 4096);
+    buffer_append_text(&body, CHAT_BODY("\"a\"}],\"max_tokens\":1,\"stop_token_ids\":[200"));
+    for (int id = 201; id < 264; id++)
+        buffer_printf(&body, ",%d", id);
+    buffer_append_text(&body, "]}");
+    http_post_text(cluster.url, CHAT_PATH, body.data, &answer);
+    assert_int_equal(answer.status, 200);
+    http_answer_done(&answer);
+    buffer_done(&body);
 }
 
 static void test_b19_the_context_s_last_token_counts(void **state)
@@ -452,6 +483,8 @@ int main(void)
         cmocka_unit_test(test_wrong_fields_of_a_chat_are_named_with_their_limits),
         cmocka_unit_test(test_wrong_bodies_and_paths_get_their_status_and_error_object),
         cmocka_unit_test(test_b18_too_long_prompts_are_refused_with_both_numbers),
+        cmocka_unit_test(test_long_echoes_of_many_prompts_are_refused_or_given),
+        cmocka_unit_test(test_as_many_stop_ids_as_are_taken_work_beside_the_model_s_own),
         cmocka_unit_test(test_b19_the_context_s_last_token_counts),
         cmocka_unit_test(test_b53_deep_nesting_is_refused_with_the_limit),
         cmocka_unit_test(test_ten_megabytes_are_refused_with_413),

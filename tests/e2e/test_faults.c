@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
@@ -171,6 +174,27 @@ static void test_a_second_up_in_the_same_folder_is_refused_and_takes_nothing_awa
     mem_free(socket);
 }
 
+static void test_a_folder_of_others_loses_nothing_of_theirs(void **state)
+{
+    struct program program;
+    char folder[] = "/tmp/refrain-e2e-own-XXXXXX";
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    (void)state;
+
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(name.sun_path, sizeof(name.sun_path), "%s/bus", folder);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&name, sizeof(name)), 0);
+    program_run(&program, 30000,
+                (const char *const[]){"refrain", "up", "--model", "/dev/null", "--port", "0",
+                                      "--run-dir", folder, NULL});
+    assert_int_equal(program.code, 1);
+    assert_true(file_exists(name.sun_path));
+    program_done(&program);
+    (void)close(fd);
+    folder_remove(folder);
+}
+
 static void test_the_cluster_stops_and_leaves_nothing(void **state)
 {
     (void)state;
@@ -211,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_kill_of_the_router_keeps_the_port_and_the_workers),
         cmocka_unit_test(test_a_stopped_worker_is_called_silent_and_taken_back),
         cmocka_unit_test(test_a_second_up_in_the_same_folder_is_refused_and_takes_nothing_away),
+        cmocka_unit_test(test_a_folder_of_others_loses_nothing_of_theirs),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
         cmocka_unit_test(test_a_worker_that_dies_at_start_ends_refrain_up_with_a_sentence),
     };
