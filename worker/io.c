@@ -2,9 +2,10 @@
  *
  *   poll: outputs (eventfd) | ZeroMQ (ZMQ_FD) | admin socket and clients | 250 ms tick
  *
- * Order in a turn: what the engine made goes out first, then commands, timers, and at the very end
- * messages are read until there are none: ZMQ_FD is edge-triggered, so after any send there may be
- * input that poll() will not tell. Idle cost: four wake-ups a second. */
+ * Order in a turn: what the engine made goes out first, then commands, timers (after a read: what
+ * lies in the socket is no silence), and at the very end messages are read until there are none:
+ * ZMQ_FD is edge-triggered, so after any send there may be input that poll() will not tell. Idle
+ * cost: four wake-ups a second. */
 #include "worker/io.h"
 
 #include <errno.h>
@@ -70,6 +71,7 @@ static void pet_watchdog(struct io *io, uint64_t now_ms)
 static void tick(struct io *io, uint64_t now_ms)
 {
     io->ticked_ms = now_ms;
+    (void)router_link_turn(io->settings.context.link); /* the caller comes back for the rest */
     router_link_tick(io->settings.context.link, now_ms);
     stats_tick(&io->stats, io->settings.context.engine, now_ms);
     pet_watchdog(io, now_ms);
@@ -100,7 +102,7 @@ static void *io_main(void *user)
         ended = take_outputs(io);
         uint64_t now_ms = clock_ms();
         admin_socket_turn(context->admin, fds + 2, admin_count, now_ms);
-        if (now_ms >= io->ticked_ms + tick_ms(io))
+        if (!ended && now_ms >= io->ticked_ms + tick_ms(io))
             tick(io, now_ms);
         if (!ended)
             more = router_link_turn(context->link);

@@ -4,7 +4,9 @@
  * the engine, so that nothing of its earlier life is sent to it. Why the link ends when a send
  * finds the high-water mark: a router that missed one event or token is wrong from there on; it
  * attaches again and gets Hello and a snapshot. Back-pressure: with the engine's queue nearly full
- * nothing is read, so ZeroMQ's queues fill and the routers' sends fail there. */
+ * nothing is read, so ZeroMQ's queues fill and the routers' sends fail there. Silence is only what
+ * we listened to: time in which nothing was read, by choice or because the process was stopped,
+ * does not count. */
 #include "worker/router_link.h"
 
 #include <errno.h>
@@ -22,6 +24,7 @@
 #include "worker/submit.h"
 
 #define SILENCE_MS 5000u
+#define PAUSE_MS 1000u /* between two turns: the loop did not run */
 #define ANNOUNCE_MS 500u
 #define EAGER_ANNOUNCES 40u /* right after the start, while connections are being made */
 #define HEARTBEAT_MS 250u
@@ -48,6 +51,8 @@ struct router_link {
     struct attached routers[ROUTERS_MAX];
     uint32_t serial;
     struct kv_state kv; /* as of the last event sent */
+    uint64_t turned_ms; /* last turn */
+    uint64_t deaf_ms;   /* until then something may have lain unread */
     uint64_t announced_ms, beat_ms, beats;
     uint32_t announces; /* tried */
     bool announced;     /* one has left */
@@ -361,6 +366,11 @@ static void dispatch(struct router_link *link, const struct frame *frame)
 
 bool router_link_turn(struct router_link *link)
 {
+    uint64_t now_ms = clock_ms();
+    bool crowded = engine_crowded(link->settings.engine);
+    if (crowded || now_ms > link->turned_ms + PAUSE_MS)
+        link->deaf_ms = now_ms;
+    link->turned_ms = now_ms;
     for (uint32_t i = 0; i < MESSAGES_PER_TURN; i++) {
         struct frame frame;
         struct errmsg err = {""};
@@ -451,12 +461,19 @@ static void beat(struct router_link *link)
     }
 }
 
+static bool is_silent(const struct router_link *link, const struct attached *router,
+                      uint64_t now_ms)
+{
+    uint64_t since_ms = router->heard_ms > link->deaf_ms ? router->heard_ms : link->deaf_ms;
+    return now_ms > since_ms + SILENCE_MS;
+}
+
 void router_link_tick(struct router_link *link, uint64_t now_ms)
 {
     uint32_t attached = router_link_attached(link);
     for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
         struct attached *router = &link->routers[i];
-        if (router->serial != 0 && now_ms > router->heard_ms + SILENCE_MS)
+        if (router->serial != 0 && is_silent(link, router, now_ms))
             detach(link, router, "silent");
     }
     if (attached > 0 && now_ms >= link->beat_ms + HEARTBEAT_MS) {

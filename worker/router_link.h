@@ -40,7 +40,7 @@ int router_link_fd(const struct router_link *link);
 bool router_link_turn(struct router_link *link);
 /* Send what the engine made; the caller recycles it. */
 void router_link_output(struct router_link *link, const struct output *output);
-/* Announce, Heartbeat, silence; call at least every 250 ms. */
+/* Announce, Heartbeat, silence; call at least every 250 ms, right after router_link_turn(). */
 void router_link_tick(struct router_link *link, uint64_t now_ms);
 /* No Announce has left yet and it is worth trying more often: tick every few ms for a while. */
 bool router_link_eager(const struct router_link *link);

@@ -68,6 +68,14 @@ static void point_at_arrays(struct batch *batch, uint32_t rows, uint32_t sequenc
     batch->descriptor.copies_count = copies;
 }
 
+uint32_t batch_prefill_rows(const struct step_plan *plan)
+{
+    uint32_t rows = 0;
+    for (uint32_t s = 0; s < plan->entries_count; s++)
+        rows += plan->entries[s].rows > 1 ? plan->entries[s].rows : 0;
+    return rows;
+}
+
 void batch_build(struct batch *batch, const struct step_plan *plan)
 {
     uint32_t rows = 0, outputs = 0, stride = 1;

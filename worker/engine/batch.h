@@ -21,6 +21,8 @@ struct batch {
 int batch_init(struct batch *batch, uint32_t rows_max, uint32_t sequences_max, uint32_t table_max,
                struct errmsg *err);
 void batch_done(struct batch *batch);
+/* Rows of prompts. An entry of one row counts as a decode, whichever it is: it costs the same. */
+uint32_t batch_prefill_rows(const struct step_plan *plan);
 /* Fill descriptor from the plan; number rises by one per call. */
 void batch_build(struct batch *batch, const struct step_plan *plan);
 /* One sequence of `rows` tokens of id 0 at positions 0.. in block 0..: touches weights and KV. */

@@ -26,7 +26,7 @@
 #define LOAD_TIMEOUT_MS (30 * 60 * 1000) /* of the slowest rank; a dead one ends it at once */
 #define STALLED_WAIT_MS 10
 #define WARM_UP_ROWS 16u
-#define PREFILL_ROWS_MIN 16u /* steps from which the cost of a prompt token is learnt */
+#define PREFILL_ROWS_MIN 16u /* of a step from which the cost of a prompt token is learnt */
 #define MEAN_WEIGHT 0.1
 
 static void set_state(struct engine *engine, enum engine_state next)
@@ -152,11 +152,11 @@ static void sample(struct engine *engine, const struct step_plan *plan)
     }
 }
 
-static void learn_costs(struct engine *engine, uint32_t rows, double seconds)
+static void learn_costs(struct engine *engine, uint32_t rows, uint32_t prefill_rows, double seconds)
 {
     double *mean = &engine->step_seconds, *token = &engine->prefill_seconds_per_token;
     *mean = *mean == 0 ? seconds : *mean + MEAN_WEIGHT * (seconds - *mean);
-    if (rows >= PREFILL_ROWS_MIN)
+    if (prefill_rows >= PREFILL_ROWS_MIN && prefill_rows > rows / 2)
         *token = *token == 0 ? seconds / rows : *token + MEAN_WEIGHT * (seconds / rows - *token);
     engine->steps++;
     engine->step_rows += rows;
@@ -170,8 +170,10 @@ static int turn(struct engine *engine, bool *ret_idle)
 {
     struct step_plan plan;
     uint64_t start_ns = clock_ns();
+    uint32_t prefill_rows;
 
     scheduler_plan(engine->scheduler, start_ns, &plan);
+    prefill_rows = batch_prefill_rows(&plan);
     if (plan.rows > 0) {
         batch_build(&engine->batch, &plan);
         int r = forward(engine);
@@ -183,7 +185,7 @@ static int turn(struct engine *engine, bool *ret_idle)
     uint32_t count =
         scheduler_commit(engine->scheduler, &plan, engine->results, now_ns, engine->commit_items);
     if (plan.rows > 0)
-        learn_costs(engine, plan.rows, (double)(now_ns - start_ns) * 1e-9);
+        learn_costs(engine, plan.rows, prefill_rows, (double)(now_ns - start_ns) * 1e-9);
     engine_publish_commit(engine, count, now_ns);
     engine_flush(engine);
     engine_update_status(engine);

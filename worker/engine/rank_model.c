@@ -95,6 +95,9 @@ struct group_limits rank_model_group_limits(const struct rank_model *model,
         .step_bytes_max = step_ring_bytes_max(limits->rows_max, limits->sequences_max, table_max,
                                               limits->sequences_max),
         .reduce_floats_max = (size_t)limits->rows_max * model->config.hidden,
+        .ids_max = model->config.vocab_size,
+        .blocks_max = limits->kv_blocks,
+        .step_deadline_ms = limits->rank_timeout_ms,
     };
 }
 

@@ -1,9 +1,8 @@
 /* block_table.c - the ordered block ids of one sequence; its references are the table's.
  *
- * Blocks are appended and given back all at once, never replaced: ranks keep copies of the table
- * and are sent only what was appended. The array is sized when the request is added, so growing in
- * a step allocates nothing. Invariant: count <= blocks_max, each id referenced once by this table.
- */
+ * Blocks are appended and given back all at once, never replaced. Ranks keep no copy: each
+ * step carries its tables whole. The array is sized when the request is added, so growing in a step
+ * allocates nothing. Invariant: count <= blocks_max, each id referenced once by this table. */
 #include "worker/kv/block_table.h"
 
 #include <string.h>

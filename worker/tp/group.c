@@ -46,8 +46,9 @@
 #define SPINS_ALONE 2000u   /* a core for each rank */
 #define SPINS_SHARED 200u   /* more ranks than cores */
 #define YIELD_NS 1000000ull /* 1 ms */
-#define SLICE_MS 50u        /* asleep with a deadline */
-#define SLICE_IDLE_MS 250u  /* asleep without one */
+#define STEP_DEADLINE_DEFAULT_MS 10000u
+#define SLICE_MS 50u       /* asleep with a deadline */
+#define SLICE_IDLE_MS 250u /* asleep without one */
 
 static size_t round_up(size_t bytes, size_t unit)
 {
@@ -95,6 +96,7 @@ static struct group *view_new(struct group_header *header, size_t bytes, uint32_
     group->rank = rank;
     group->ranks = header->ranks;
     group->yields = header->ranks > process_cpus();
+    group->step_deadline_ms = STEP_DEADLINE_DEFAULT_MS;
     group->spins = group->yields ? SPINS_SHARED : SPINS_ALONE;
     for (uint32_t i = 0; i < TP_RANKS_MAX; i++)
         group->pidfd[i] = -1;
@@ -154,7 +156,10 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
     header->blocks_max = limits->blocks_max;
     header->rank[0].pid = (uint32_t)getpid();
     header->magic = GROUP_MAGIC;
-    *ret_group = view_new(header, bytes, 0, true);
+    struct group *group = view_new(header, bytes, 0, true);
+    if (limits->step_deadline_ms != 0)
+        group->step_deadline_ms = limits->step_deadline_ms;
+    *ret_group = group;
     *ret_fd = fd;
     return 0;
 }

@@ -49,12 +49,13 @@ struct group {
     size_t bytes;
     bool owns_mapping;
     uint32_t rank, ranks;
-    unsigned spins;          /* before anything else */
-    bool yields;             /* more ranks than cores: yield for a while before sleeping */
-    int pidfd[TP_RANKS_MAX]; /* -1: not opened */
-    uint32_t collectives;    /* done or begun by this view */
-    uint32_t steps;          /* published or taken by this view */
-    uint64_t step_number;    /* of the last descriptor taken */
+    unsigned spins;            /* before anything else */
+    bool yields;               /* more ranks than cores: yield for a while before sleeping */
+    int pidfd[TP_RANKS_MAX];   /* -1: not opened */
+    uint32_t collectives;      /* done or begun by this view */
+    uint32_t steps;            /* published or taken by this view */
+    uint32_t step_deadline_ms; /* of a publish; rank 0's */
+    uint64_t step_number;      /* of the last descriptor taken */
 };
 
 /* Slot `slot` of the step ring; slot 0 or 1 of a rank's all-reduce memory. */

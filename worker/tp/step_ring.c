@@ -17,8 +17,6 @@
 #include "proto/base/assert.h"
 #include "worker/tp/group_private.h"
 
-#define PUBLISH_DEADLINE_MS 10000u
-
 struct wire_step {
     uint64_t number;
     uint32_t kind, rows, sequences, table_stride, outputs, copies;
@@ -112,7 +110,7 @@ int step_ring_publish(struct group *group, const struct step_descriptor *descrip
     uint32_t n = group->steps + 1;
     for (uint32_t i = 1; i < group->ranks; i++) {
         int r = group_wait(group, &group->header->rank[i].done, n - STEP_RING_SLOTS, i,
-                           PUBLISH_DEADLINE_MS, "step ring");
+                           group->step_deadline_ms, "step ring");
         if (r < 0)
             return r;
     }

@@ -351,6 +351,17 @@ static void test_two_routers_may_use_one_request_id(void **state)
     assert_int_equal(mine.count, 5);
 }
 
+static void test_a_router_is_kept_when_the_worker_was_stopped_for_long(void **state)
+{
+    struct fixture *f = *state;
+    struct answer answer;
+    assert_int_equal(kill(f->process.pid, SIGSTOP), 0);
+    (void)sleep(6); /* longer than the silence after which a router is forgotten */
+    assert_int_equal(kill(f->process.pid, SIGCONT), 0);
+    side_ask(&f->side, "p1", f->prompt, 7, 5, &answer); /* not attached: it would be lost */
+    assert_int_equal(answer.count, 5);
+}
+
 static void test_admin_socket_shows_and_cancels(void **state)
 {
     struct fixture *f = *state;
@@ -558,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_bad_frames_are_answered_and_change_nothing),
         cmocka_unit_test(test_a_stranger_must_attach_first),
         cmocka_unit_test(test_two_routers_may_use_one_request_id),
+        cmocka_unit_test(test_a_router_is_kept_when_the_worker_was_stopped_for_long),
         cmocka_unit_test(test_admin_socket_shows_and_cancels),
         cmocka_unit_test(test_many_requests_at_once_all_end_and_no_block_is_lost),
         cmocka_unit_test(test_answers_do_not_change_when_blocks_are_short),

@@ -28,6 +28,7 @@ static void test_rows_tables_and_outputs_of_a_mixed_step(void **state)
     struct plan_copy copies[1] = {{3, 9, 5}};
     const struct step_plan plan = {entries, 2, copies, 1, 17};
 
+    assert_int_equal(batch_prefill_rows(&plan), 16);
     assert_int_equal(batch_init(&batch, 32, 4, 8, NULL), 0);
     batch_build(&batch, &plan);
     const struct step *step = &batch.descriptor.step;

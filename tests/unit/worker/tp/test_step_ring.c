@@ -34,16 +34,21 @@ struct pair {
     struct group *first, *second;
 };
 
+static struct pair pair_under(const struct group_limits *limits)
+{
+    struct pair pair;
+    int fd = -1;
+    assert_int_equal(group_create(limits, &pair.first, &fd, NULL), 0);
+    assert_int_equal(group_attach(pair.first, 1, &pair.second, NULL), 0);
+    (void)close(fd);
+    return pair;
+}
+
 static struct pair pair_of(size_t step_bytes)
 {
     const struct group_limits limits = {
         .ranks = 2, .step_bytes_max = step_bytes, .ids_max = 10, .blocks_max = 10};
-    struct pair pair;
-    int fd = -1;
-    assert_int_equal(group_create(&limits, &pair.first, &fd, NULL), 0);
-    assert_int_equal(group_attach(pair.first, 1, &pair.second, NULL), 0);
-    (void)close(fd);
-    return pair;
+    return pair_under(&limits);
 }
 
 static void pair_free(struct pair *pair)
@@ -260,6 +265,20 @@ static void test_publish_when_the_follower_died_is_told(void **state)
     group_free(ranks.group);
 }
 
+static void test_publish_when_the_follower_is_slow_ends_by_the_configured_deadline(void **state)
+{
+    const struct group_limits limits = {
+        .ranks = 2, .step_bytes_max = step_ring_bytes_max(4, 2, 3, 1), .step_deadline_ms = 200};
+    struct pair pair = pair_under(&limits);
+    struct step_descriptor step = sample;
+    uint64_t begin = clock_ms();
+    for (uint32_t i = 0; i < STEP_RING_SLOTS; i++, step.number++)
+        assert_int_equal(step_ring_publish(pair.first, &step), 0);
+    assert_int_equal(step_ring_publish(pair.first, &step), -ETIMEDOUT);
+    assert_in_range(clock_ms() - begin, 200, 5000);
+    pair_free(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_steps_when_many_arrive_in_order_at_every_follower),
         cmocka_unit_test(test_steps_when_taken_by_threads_arrive_in_order),
         cmocka_unit_test(test_publish_when_the_follower_died_is_told),
+        cmocka_unit_test(test_publish_when_the_follower_is_slow_ends_by_the_configured_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
