@@ -1,11 +1,11 @@
 /* worker_links.h - the router's side of all workers: who is there, who holds what, where a request
  * goes, and what comes back.
  *
- *   registration ROUTER socket  --Announce-->  link (one DEALER per worker, route/workers.h)
+ *   registration ROUTER socket  --Announce-->  link (one DEALER per worker, worker_link.h)
  *   dispatch: policy over a view (route/policy.h) -> ticket charged (route/ticket.h) -> Submit
  *   StepOutput -> on_output of the dispatch;  link lost -> on_lost of each of its dispatches
  *
- * A link: ANNOUNCED -> ATTACHING -> COLD -> EXACT <-> STALE -> GONE (picture in route/workers.c).
+ * A link: ANNOUNCED -> ATTACHING -> COLD -> EXACT <-> STALE -> GONE (picture in worker_link.h).
  * Everything runs on one uv loop; ZMQ_FD is edge-triggered, so a uv_poll plus a drain after every
  * send and receive (a uv_idle/uv_check pair keeps going while there is more).
  *
