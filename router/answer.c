@@ -181,14 +181,15 @@ static bool fill_whole(struct request *request, struct choice *choice, struct ch
     return out->logprobs != NULL;
 }
 
-static void answer_too_large(struct request *request)
+static int answer_too_large(struct request *request)
 {
     struct api_error error;
     (void)api_error_set(&error, 500, "answer_too_large", NULL, "The answer has too many bytes.");
     answer_error(request, &error);
+    return error.status;
 }
 
-void answer_whole(struct request *request)
+int answer_whole(struct request *request)
 {
     struct buffer *json = &request->requests->scratch;
     struct chunk_head head = head_of(request);
@@ -198,12 +199,12 @@ void answer_whole(struct request *request)
     struct chunk_choice *parts =
         arena_alloc(&request->arena, request->choices_count * sizeof(*parts));
 
-    ASSERT(request->choices_open == 0 && parts);
+    ASSERT(request->choices_open == 0);
+    if (!parts)
+        return answer_too_large(request);
     for (uint32_t i = 0; i < request->choices_count; i++) {
-        if (!fill_whole(request, &request->choices[i], &parts[i])) {
-            answer_too_large(request);
-            return;
-        }
+        if (!fill_whole(request, &request->choices[i], &parts[i]))
+            return answer_too_large(request);
     }
     answer_usage(request, &usage);
     chunk.choices = parts;
@@ -215,13 +216,12 @@ void answer_whole(struct request *request)
     }
     buffer_clear(json);
     chunk_json_write(json, &head, &chunk);
-    if (buffer_finish(json) < 0) {
-        answer_too_large(request);
-        return;
-    }
+    if (buffer_finish(json) < 0)
+        return answer_too_large(request);
     add_group_header(request, &request->choices[0]);
     http_exchange_reply(request->exchange, 200, "application/json", json->data, json->bytes);
     request->exchange = NULL;
+    return 200;
 }
 
 void answer_error(struct request *request, const struct api_error *error)

@@ -86,6 +86,11 @@ const struct served_model *request_model(const struct request *request)
     return request->model;
 }
 
+uint32_t request_context_tokens(const struct request *request)
+{
+    return request->context_tokens;
+}
+
 /* ---- end ---- */
 
 static void request_free(struct request *request)
@@ -184,7 +189,8 @@ static void name_request(struct request *request)
     request->api_id = arena_printf(&request->arena, "%s-%s",
                                    request->fields.kind == API_CHAT ? "chatcmpl" : "cmpl",
                                    label ? label : request->id);
-    ASSERT(request->api_id);
+    if (!request->api_id) /* the body took all memory that a request may have */
+        request->api_id = request->id;
     if (label)
         log_debug("request_label", "req=%s client_id=%s", request->id, label);
 }
@@ -228,6 +234,29 @@ struct served_model *request_find_model(struct models *models, const char *name,
     return model;
 }
 
+static int refuse_memory(struct api_error *error)
+{
+    return api_error_set(error, 413, "request_too_large", NULL,
+                         "The request needs more than the %zu MiB of memory that it may have.",
+                         REQUEST_ARENA_MAX >> 20);
+}
+
+static int make_prompts(struct request *request, struct api_error *error)
+{
+    const char *model = request->model->card->name;
+    size_t count = request->fields.prompts_count + 1;
+
+    request->context_tokens = links_context_tokens(request->requests->parts.links, model);
+    if (request->context_tokens == 0) {
+        (void)api_error_set(error, 503, "no_worker_ready", NULL,
+                            "No worker that serves this model takes requests now. Try again.");
+        error->retry_after_s = 1;
+        return -EINVAL;
+    }
+    request->prompts = arena_zalloc(&request->arena, count * sizeof(*request->prompts));
+    return request->prompts ? 0 : refuse_memory(error);
+}
+
 static int open_fields(struct request *request, enum api_kind kind, struct api_error *error)
 {
     size_t bytes = 0;
@@ -250,7 +279,7 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
         return api_error_set(error, 500, "chat_template_unusable", "model",
                              "The chat template of '%.100s' cannot be used: %.300s.",
                              model->card->name, model->no_chat);
-    return 0;
+    return make_prompts(request, error);
 }
 
 struct request *request_open(struct requests *requests, struct http_exchange *exchange,
@@ -275,9 +304,6 @@ struct request *request_open(struct requests *requests, struct http_exchange *ex
     }
     if (!request->fields.session) /* a hint for the policy "session" */
         request->fields.session = http_exchange_header(exchange, "x-session-id");
-    request->prompts = arena_zalloc(&request->arena, (request->fields.prompts_count + 1) *
-                                                         sizeof(*request->prompts));
-    ASSERT(request->prompts);
     request->plan = (struct choice_plan){
         .tokenizer = request->model->maker.tokenizer,
         .fields = &request->fields,
@@ -287,38 +313,12 @@ struct request *request_open(struct requests *requests, struct http_exchange *ex
     return request;
 }
 
-void request_add_prompt(struct request *request, struct token_ids *ids, const char *echo,
-                        size_t echo_bytes)
-{
-    ASSERT(request->state == REQUEST_PARSED && ids->count > 0);
-    ASSERT(request->prompts_count < request->fields.prompts_count + 1);
-    struct request_prompt *prompt = &request->prompts[request->prompts_count++];
-    prompt->ids = *ids;
-    prompt->echo = echo;
-    prompt->echo_bytes = echo_bytes;
-    token_ids_init(ids, ids->count_max);
-}
-
-const char *request_keep_text(struct request *request, const char *text, size_t bytes)
-{
-    return arena_strndup(&request->arena, text, bytes);
-}
-
-/* ---- dispatch ---- */
-
-static double pick(double asked, double models, double otherwise)
-{
-    if (!isnan(asked))
-        return asked;
-    return isnan(models) || models == 0 ? otherwise : models;
-}
-
 /* Room for new tokens, or the sentence with the numbers. 0 is never returned as room. */
-static int room_for(const struct request *request, const struct request_prompt *prompt,
-                    uint32_t context, uint32_t *ret_tokens_max, struct api_error *error)
+static int room_for(const struct request *request, size_t tokens, uint32_t *ret_tokens_max,
+                    struct api_error *error)
 {
     const char *param = request->fields.kind == API_CHAT ? "messages" : "prompt";
-    size_t tokens = prompt->ids.count;
+    uint32_t context = request->context_tokens;
     uint32_t asked = request->fields.tokens_max;
 
     if (tokens >= context)
@@ -344,6 +344,43 @@ static int room_for(const struct request *request, const struct request_prompt *
                              request->fields.tokens_min, asked);
     *ret_tokens_max = asked;
     return 0;
+}
+
+int request_add_prompt(struct request *request, struct token_ids *ids, struct api_error *error)
+{
+    uint32_t tokens_max = 0;
+
+    ASSERT(request->state == REQUEST_PARSED && ids->count > 0);
+    ASSERT(request->prompts_count < request->fields.prompts_count + 1);
+    int r = room_for(request, ids->count, &tokens_max, error);
+    if (r < 0)
+        return r;
+    request->prompts[request->prompts_count++] =
+        (struct request_prompt){.ids = *ids, .tokens_max = tokens_max};
+    token_ids_init(ids, ids->count_max);
+    return 0;
+}
+
+void request_echo_prompt(struct request *request, const char *echo, size_t echo_bytes)
+{
+    ASSERT(request->state == REQUEST_PARSED && request->prompts_count > 0);
+    struct request_prompt *prompt = &request->prompts[request->prompts_count - 1];
+    prompt->echo = echo;
+    prompt->echo_bytes = echo_bytes;
+}
+
+const char *request_keep_text(struct request *request, const char *text, size_t bytes)
+{
+    return arena_strndup(&request->arena, text, bytes);
+}
+
+/* ---- dispatch ---- */
+
+static double pick(double asked, double models, double otherwise)
+{
+    if (!isnan(asked))
+        return asked;
+    return isnan(models) || models == 0 ? otherwise : models;
 }
 
 static void fill_sampling(const struct request *request, struct choice *choice, uint64_t seed,
@@ -378,36 +415,25 @@ static void on_lost(struct dispatch *dispatch, const char *why);
 
 static int prepare_choices(struct request *request, struct api_error *error)
 {
-    struct worker_links *links = request->requests->parts.links;
-    uint32_t context = links_context_tokens(links, request->model->card->name);
     uint32_t n = request->fields.n;
     uint64_t seed = (uint64_t)request->fields.seed;
 
-    if (context == 0) {
-        (void)api_error_set(error, 503, "no_worker_ready", NULL,
-                            "No worker that serves this model takes requests now. Try again.");
-        error->retry_after_s = 1;
-        return -EINVAL;
-    }
     if (!request->fields.has_seed)
         rng_system(&seed, sizeof(seed));
     request->choices =
         arena_zalloc(&request->arena, request->prompts_count * n * sizeof(*request->choices));
-    ASSERT(request->choices);
+    if (!request->choices)
+        return refuse_memory(error);
     for (uint32_t i = 0; i < request->prompts_count * n; i++) {
         struct request_prompt *prompt = &request->prompts[i / n];
         struct choice *choice = &request->choices[i];
-        uint32_t tokens_max = 0;
-        int r = room_for(request, prompt, context, &tokens_max, error);
-        if (r < 0)
-            return r;
         choice->index = i;
         choice->prompt = i / n;
         choice->echo = prompt->echo;
         choice->echo_bytes = prompt->echo_bytes;
         choice_init(choice, request, &request->plan);
         request->choices_count++;
-        fill_sampling(request, choice, seed, tokens_max);
+        fill_sampling(request, choice, seed, prompt->tokens_max);
         choice->dispatch.avoid_group = -1;
     }
     return 0;
@@ -535,8 +561,8 @@ static void choice_failed(struct choice *choice, const Refrain__StepItem *item)
                             ".");
         if (status == 503 || status == 429)
             error.retry_after_s = 1;
-        if (status == 503 && choice_retry(choice, &error))
-            return; /* full or draining: another group may not be */
+        if ((status == 503 || status == 429) && choice_retry(choice, &error))
+            return; /* draining or full: another group may not be */
     }
     request_refuse(request, &error);
 }
@@ -547,6 +573,7 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
     struct request *request = choice->request;
     struct api_error error;
     bool over = false;
+    int status = 200;
 
     if (item->finish >= REFRAIN__FINISH__FINISH_CANCELLED) {
         choice_failed(choice, item);
@@ -571,9 +598,10 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
     if (request->fields.stream)
         answer_stream(request, choice);
     else if (request->choices_open == 0)
-        answer_whole(request);
+        status = answer_whole(request);
     if (request->choices_open == 0)
-        request_end(request, 200, request->choices[0].finish_reason);
+        request_end(request, status,
+                    status == 200 ? request->choices[0].finish_reason : "answer_too_large");
 }
 
 void requests_tick(struct requests *requests, uint64_t now_ms)

@@ -45,10 +45,14 @@ struct request *request_open(struct requests *requests, struct http_exchange *ex
                              enum api_kind kind);
 const struct api_request *request_fields(const struct request *request);
 const struct served_model *request_model(const struct request *request);
-/* At most once per prompt of the body; the ids move into the request. `echo`: text that the answer
- * begins with; it must live as long as the body's fields. */
-void request_add_prompt(struct request *request, struct token_ids *ids, const char *echo,
-                        size_t echo_bytes);
+/* Of the model at its workers when the request was opened; never 0. */
+uint32_t request_context_tokens(const struct request *request);
+/* At most once per prompt of the body; the ids move into the request. -EINVAL: no room for the
+ * answer, *error is filled. */
+int request_add_prompt(struct request *request, struct token_ids *ids, struct api_error *error);
+/* Text that the answers of the prompt added last begin with; it must live as long as the body's
+ * fields. */
+void request_echo_prompt(struct request *request, const char *echo, size_t echo_bytes);
 /* A copy that lives as long as the request; NULL: its memory is used up. */
 const char *request_keep_text(struct request *request, const char *text, size_t bytes);
 /* Dispatch everything; the request is no longer the caller's. */

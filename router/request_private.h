@@ -20,6 +20,7 @@ enum request_state {
 
 struct request_prompt {
     struct token_ids ids;
+    uint32_t tokens_max; /* of each answer */
     const char *echo;
     size_t echo_bytes;
 };
@@ -42,8 +43,9 @@ struct request {
     struct arena arena;
     struct api_request fields;
     struct served_model *model;
-    char id[32];        /* ours: logs, dispatches */
-    const char *api_id; /* "chatcmpl-..." */
+    uint32_t context_tokens; /* of the model at its workers */
+    char id[32];             /* ours: logs, dispatches */
+    const char *api_id;      /* "chatcmpl-..." */
     uint64_t created_s, began_ns, first_ns, deadline_ms;
 
     struct choice_plan plan;
@@ -55,8 +57,8 @@ struct request {
 
 /* The choice has more text, or is done: write what a stream can send. */
 void answer_stream(struct request *request, struct choice *choice);
-/* All choices are done: the whole answer. */
-void answer_whole(struct request *request);
+/* All choices are done: the whole answer, or an error when it is too large. The status. */
+int answer_whole(struct request *request);
 /* A response, or an SSE event when the stream has begun. */
 void answer_error(struct request *request, const struct api_error *error);
 /* Sums over all prompts and choices. */

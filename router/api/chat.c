@@ -12,13 +12,13 @@ void chat_handler(struct http_exchange *exchange, void *user)
     struct request *request = request_open(api->requests, exchange, API_CHAT);
     if (!request)
         return;
-    token_ids_init(&ids, REQUEST_PROMPT_TOKENS_MAX);
-    if (prompt_from_chat(&request_model(request)->maker, request_fields(request), &ids, &error) <
-        0) {
+    token_ids_init(&ids, request_context_tokens(request));
+    int r = prompt_from_chat(&request_model(request)->maker, request_fields(request), &ids, &error);
+    if (r == 0)
+        r = request_add_prompt(request, &ids, &error);
+    if (r < 0)
         request_refuse(request, &error);
-    } else {
-        request_add_prompt(request, &ids, NULL, 0);
+    else
         request_run(request);
-    }
     token_ids_done(&ids);
 }

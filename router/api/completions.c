@@ -36,22 +36,22 @@ static int add_prompt(struct request *request, const struct api_prompt *prompt,
                       struct api_error *error)
 {
     struct token_ids ids;
-    const char *echo = NULL;
     size_t echo_bytes = 0;
 
-    token_ids_init(&ids, REQUEST_PROMPT_TOKENS_MAX);
+    token_ids_init(&ids, request_context_tokens(request));
     int r = prompt_from_completion(&request_model(request)->maker, request_fields(request), prompt,
                                    &ids, error);
-    if (r == 0 && request_fields(request)->echo) {
-        echo = echo_text(request, prompt, &echo_bytes);
-        if (!echo)
-            r = api_error_set(error, 413, "request_too_large", "echo",
-                              "The text of this prompt is too large to be echoed.");
-    }
     if (r == 0)
-        request_add_prompt(request, &ids, echo, echo_bytes);
+        r = request_add_prompt(request, &ids, error);
     token_ids_done(&ids);
-    return r;
+    if (r < 0 || !request_fields(request)->echo)
+        return r;
+    const char *echo = echo_text(request, prompt, &echo_bytes);
+    if (!echo)
+        return api_error_set(error, 413, "request_too_large", "echo",
+                             "The text of this prompt is too large to be echoed.");
+    request_echo_prompt(request, echo, echo_bytes);
+    return 0;
 }
 
 void completions_handler(struct http_exchange *exchange, void *user)

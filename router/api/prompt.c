@@ -8,12 +8,15 @@
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
 
-static int too_long(const struct token_ids *out, struct api_error *error)
+/* The ids were not counted to the end: all that is known is that they are more than fit. */
+static int too_long(const struct api_request *request, const struct token_ids *out,
+                    struct api_error *error)
 {
-    return api_error_set(error, 400, "context_length_exceeded", "messages",
-                         "The prompt has more than %zu tokens, far past this model's maximum "
-                         "context length. Please shorten it.",
-                         out->count_max);
+    const char *param = request->messages ? "messages" : "prompt";
+    return api_error_set(error, 400, "context_length_exceeded", param,
+                         "The %s alone has more than %zu tokens, past this model's maximum "
+                         "context length. Please shorten the %s.",
+                         param, out->count_max, param);
 }
 
 /* Text of a special token as it stands in the vocabulary, or NULL. */
@@ -121,7 +124,7 @@ int prompt_from_chat(const struct prompt_maker *maker, const struct api_request 
         return r;
     if (cannot_fit(maker, rendered.text.bytes, out)) {
         rendered_done(&rendered);
-        return too_long(out, error);
+        return too_long(request, out, error);
     }
     struct text_range *literal = mem_calloc(rendered.spans_count + 1, sizeof(*literal));
     for (size_t i = 0; i < rendered.spans_count; i++)
@@ -134,7 +137,7 @@ int prompt_from_chat(const struct prompt_maker *maker, const struct api_request 
     mem_free(literal);
     rendered_done(&rendered);
     if (r < 0)
-        return too_long(out, error);
+        return too_long(request, out, error);
     if (out->count == 0)
         return api_error_bad(error, "messages", "The chat template made an empty prompt of this.");
     return 0;
@@ -143,14 +146,20 @@ int prompt_from_chat(const struct prompt_maker *maker, const struct api_request 
 static int copy_ids(const struct api_prompt *prompt, uint32_t vocab_size, struct token_ids *out,
                     struct api_error *error)
 {
+    if (prompt->ids_count > out->count_max)
+        return api_error_set(error, 400, "context_length_exceeded", "prompt",
+                             "This model's maximum context length is %zu tokens, and the prompt "
+                             "alone has %zu; at least 1 must be left for the answer. Please "
+                             "shorten the prompt.",
+                             out->count_max, prompt->ids_count);
     for (size_t i = 0; i < prompt->ids_count; i++) {
         if (prompt->ids[i] >= vocab_size)
             return api_error_bad(error, "prompt",
                                  "Token id %u at position %zu is out of vocabulary: this model has "
                                  "%u.",
                                  prompt->ids[i], i, vocab_size);
-        if (token_ids_add(out, prompt->ids[i]) < 0)
-            return too_long(out, error);
+        int r = token_ids_add(out, prompt->ids[i]);
+        ASSERT(r == 0); /* they were counted */
     }
     return 0;
 }
@@ -165,7 +174,7 @@ int prompt_from_completion(const struct prompt_maker *maker, const struct api_re
         return copy_ids(prompt, tokenizer_card(maker->tokenizer)->vocab_size, out, error);
     if (cannot_fit(maker, prompt->bytes, out) ||
         tokenizer_encode(maker->tokenizer, prompt->text, prompt->bytes, &options, out) < 0)
-        return too_long(out, error);
+        return too_long(request, out, error);
     if (out->count == 0 && request->kind == API_COMPLETIONS)
         return api_error_bad(error, "prompt", "'prompt' has no tokens.");
     return 0;

@@ -21,8 +21,8 @@ struct prompt_maker {
 /* The longest token of a card, as stored (never shorter than the text it stands for). */
 size_t prompt_token_bytes_max(const struct model_card *card);
 
-/* Append the ids to *out. -EINVAL: *error is filled; past out->count_max it is 400
- * context_length_exceeded. */
+/* Append the ids to *out. -EINVAL: *error is filled; past out->count_max, the model's context, it
+ * is 400 context_length_exceeded. */
 int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
                      struct token_ids *out, struct api_error *error);
 int prompt_from_completion(const struct prompt_maker *maker, const struct api_request *request,

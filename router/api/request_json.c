@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "proto/base/assert.h"
 #include "proto/base/json.h"
 #include "router/api/fields.h"
 #include "router/api/messages.h"
@@ -81,6 +80,12 @@ static int read_generation_prompt(struct field_reader *reader, const struct fiel
 
 /* ---- prompts ---- */
 
+static int refuse_memory(struct field_reader *reader, const char *name)
+{
+    return api_error_set(reader->error, 413, "request_too_large", name,
+                         "'%s' needs more memory than a request may have.", name);
+}
+
 static int read_ids(struct field_reader *reader, const char *name, const json_t *list,
                     const uint32_t **ret_ids, size_t *ret_count)
 {
@@ -91,8 +96,7 @@ static int read_ids(struct field_reader *reader, const char *name, const json_t 
                              name, count, PROMPT_IDS_MAX);
     uint32_t *ids = arena_alloc(reader->arena, (count ? count : 1) * sizeof(*ids));
     if (!ids)
-        return api_error_set(reader->error, 413, "request_too_large", name,
-                             "'%s' needs more memory than a request may have.", name);
+        return refuse_memory(reader, name);
     for (size_t i = 0; i < count; i++) {
         int64_t id = -1;
         const json_t *value = json_array_get(list, i);
@@ -131,7 +135,6 @@ static int read_prompt(struct field_reader *reader, const struct field *field, c
     struct api_request *request = request_of(reader);
     bool several = json_is_array(value) && !json_is_number(json_array_get(value, 0));
     size_t count = several ? json_array_size(value) : 1;
-    (void)field;
 
     if (count == 0)
         return api_error_bad(reader->error, "prompt", "'prompt' is an empty list.");
@@ -139,7 +142,8 @@ static int read_prompt(struct field_reader *reader, const struct field *field, c
         return api_error_bad(reader->error, "prompt", "'prompt' has %zu entries; at most %u fit.",
                              count, API_CHOICES_MAX);
     request->prompts = arena_zalloc(reader->arena, count * sizeof(*request->prompts));
-    ASSERT(request->prompts);
+    if (!request->prompts)
+        return refuse_memory(reader, field->name);
     for (size_t i = 0; i < count; i++) {
         int r = read_one_prompt(reader, several ? json_array_get(value, i) : value,
                                 &request->prompts[i]);
@@ -158,7 +162,8 @@ static int read_tokens(struct field_reader *reader, const struct field *field, c
         return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
                              field->name, fields_type_name(value));
     request->prompts = arena_zalloc(reader->arena, sizeof(*request->prompts));
-    ASSERT(request->prompts);
+    if (!request->prompts)
+        return refuse_memory(reader, field->name);
     request->prompts_count = 1;
     return read_ids(reader, field->name, value, &request->prompts->ids,
                     &request->prompts->ids_count);

@@ -40,7 +40,7 @@ static const struct bad_field chat_fields[] = {
     {"\"seed\":9223372036854775808", "", ""},
     {"\"seed\":1.5", "seed", "integer"},
     {"\"seed\":\"x\"", "seed", "integer"},
-    {"\"repetition_penalty\":0", "repetition_penalty", "above 0"},
+    {"\"repetition_penalty\":0", "repetition_penalty", "at least 0.01"},
     {"\"repetition_penalty\":\"x\"", "repetition_penalty", "a number"},
     {"\"presence_penalty\":2.5", "presence_penalty", "2.5"},
     {"\"presence_penalty\":[]", "presence_penalty", "a number"},

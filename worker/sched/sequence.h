@@ -16,7 +16,7 @@
 #include "worker/kv/block_table.h"
 #include "worker/sample/sampler.h"
 
-#define SEQUENCE_STOP_IDS_MAX 64
+#define SEQUENCE_STOP_IDS_MAX 80 /* a client's 64 and MODEL_CARD_EOS_MAX of the model */
 #define REQUEST_ID_MAX 64
 
 enum sequence_state { SEQ_WAITING = 0, SEQ_PREFILL, SEQ_DECODE, SEQ_FINISHED, SEQ_STATES };

@@ -11,7 +11,7 @@ struct fixture {
     struct submit_limits limits;
     Refrain__Submit submit;
     Refrain__Sampling sampling;
-    uint32_t ids[8], stops[70];
+    uint32_t ids[8], stops[90];
 };
 
 static int setup(void **state)
@@ -115,10 +115,10 @@ static void test_parameters_out_of_range_are_refused(void **state)
     f->stops[0] = 100;
     f->sampling.n_stop_ids = 1;
     assert_refused(f, "stop token id 100");
-    for (uint32_t i = 0; i < 70; i++)
+    for (uint32_t i = 0; i < 90; i++)
         f->stops[i] = i;
-    f->sampling.n_stop_ids = 70;
-    assert_refused(f, "more than 64 stop token ids");
+    f->sampling.n_stop_ids = 90;
+    assert_refused(f, "more than 80 stop token ids");
     f->sampling.n_stop_ids = 0;
     f->submit.adapter = (char *)"lora";
     assert_refused(f, "adapters");

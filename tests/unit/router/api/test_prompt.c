@@ -120,7 +120,15 @@ static void test_prompts_past_the_bound_say_so(void **state)
     (void)state;
     assert_true(f.r < 0);
     assert_string_equal(f.error.code, "context_length_exceeded");
-    assert_non_null(strstr(f.error.message, "64 tokens"));
+    assert_non_null(strstr(f.error.message, "more than 64 tokens"));
+    assert_string_equal(f.error.param, "prompt");
+    done(&f);
+    f = make(API_COMPLETIONS, "{\"prompt\":[4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,"
+                              "4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,"
+                              "4,4,4,4,4]}");
+    assert_true(f.r < 0);
+    assert_string_equal(f.error.code, "context_length_exceeded");
+    assert_non_null(strstr(f.error.message, "length is 64 tokens, and the prompt alone has 65"));
     done(&f);
 }
 
