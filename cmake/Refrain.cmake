@@ -5,6 +5,10 @@ find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(UV REQUIRED IMPORTED_TARGET libuv>=1.44)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq>=4.3)
+# libzmq.pc names the headers of its own dependencies (kerberos, pgm): we use none of them, and
+# CMake moves them about between two configures, which would compile everything again.
+set_target_properties(PkgConfig::ZMQ PROPERTIES INTERFACE_COMPILE_OPTIONS ""
+                                                INTERFACE_INCLUDE_DIRECTORIES "")
 pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c>=1.4)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.14)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.42)

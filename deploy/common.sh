@@ -20,7 +20,7 @@ die() { # die WHAT-TO-DO...
     exit 1
 }
 
-# run_step TEXT LOG COMMAND...: run it with its output in LOG, saying every 4 s that it still runs;
+# run_step TEXT LOG COMMAND...: run it with its output in LOG, saying every 3 s that it still runs;
 # on failure show the log's end and stop.
 run_step() {
     local text=$1 log=$2 pid began=$SECONDS
@@ -28,14 +28,17 @@ run_step() {
     printf '  %s ' "$text" >&2
     "$@" >"$log" 2>&1 &
     pid=$!
+    # A background job ignores Ctrl-C: end it with us. Callers set their own traps later.
+    trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
     while kill -0 "$pid" 2>/dev/null; do
-        for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+        for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do
             kill -0 "$pid" 2>/dev/null || break
             sleep 0.25
         done
         kill -0 "$pid" 2>/dev/null && printf '.' >&2
     done
     if wait "$pid"; then
+        trap - INT TERM
         printf ' done (%d s)\n' "$((SECONDS - began))" >&2
         return 0
     fi

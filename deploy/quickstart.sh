@@ -26,6 +26,9 @@ while [ $# -gt 0 ]; do
     --port | --groups | --tp)
         [ $# -ge 2 ] || die "$1 needs a number"
         case "$2" in '' | *[!0-9]*) die "$1 needs a number, not '$2'" ;; esac
+        [ "$1" = --port ] && [ "$2" -gt 65535 ] && die "--port is at most 65535"
+        [ "$1" = --groups ] && { [ "$2" -ge 1 ] && [ "$2" -le 64 ] || die "--groups is 1 to 64"; }
+        [ "$1" = --tp ] && { [ "$2" -ge 1 ] && [ "$2" -le 8 ] || die "--tp is 1 to 8"; }
         case "$1" in --port) port=$2 ;; --groups) groups=$2 ;; --tp) ranks=$2 ;; esac
         shift
         ;;
@@ -51,7 +54,9 @@ say "3. model"
 fetch_model "$logs"
 say "4. start"
 ready=$(mktemp)
-build/refrain up --model "$MODEL" --port "$port" --groups "$groups" --tp "$ranks" "$@" >"$ready" &
+# In a session of its own: a Ctrl-C reaches this script alone, which hands on exactly one signal, so
+# that streams may end (a second one would cut them).
+setsid build/refrain up --model "$MODEL" --port "$port" --groups "$groups" --tp "$ranks" "$@" >"$ready" &
 up=$!
 cleanup() {
     trap - EXIT INT TERM

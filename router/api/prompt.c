@@ -14,7 +14,7 @@ static int too_long(const struct api_request *request, const struct token_ids *o
 {
     const char *param = request->messages ? "messages" : "prompt";
     return api_error_set(error, 400, "context_length_exceeded", param,
-                         "The %s alone has more than %zu tokens, past this model's maximum "
+                         "The %s: more than %zu tokens alone, past this model's maximum "
                          "context length. Please shorten the %s.",
                          param, out->count_max, param);
 }

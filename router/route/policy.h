@@ -2,7 +2,7 @@
  * that the router and a simulator link the same object.
  *
  * Costs are in seconds, so no threshold stands between affinity and balance:
- *   cost(w) = queued(w) + slowdown(w) * own(w) + kv_pressure(w) + eviction_damage(w)
+ *   cost(w) = queued(w) + slowdown(w) * own(w) + sharing(w) + kv_pressure(w) + eviction_damage(w)
  * own = predicted prefill of the tokens that w does not hold; the smallest cost wins, ties rotate.
  * One policy per file (policy_*.c); a new one is a file and a line in policy.c. */
 #ifndef REFRAIN_ROUTER_ROUTE_POLICY_H

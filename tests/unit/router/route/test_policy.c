@@ -51,6 +51,27 @@ static void test_prefix_when_the_queue_costs_more_than_recomputing_then_spills(v
     assert_string_equal(choice.why, "spill");
 }
 
+static void test_prefix_when_only_a_short_prefix_is_shared_then_a_busy_holder_is_left(void **state)
+{
+    struct policy_worker workers[2] = {0};
+    struct policy_view view = view_of(workers, 2);
+    struct policy_choice choice = {0};
+    (void)state;
+
+    view.prompt_tokens = 80; /* 64 of them a system prompt that worker 0 holds */
+    workers[0].hit_tokens = 64;
+    workers[0].inflight = 4;
+    assert_int_equal(policy_prefix.choose(&view, &choice), 0);
+    assert_int_equal(choice.worker, 0); /* 16 + 4 * 8 < 80 */
+    workers[0].inflight = 12;
+    assert_int_equal(policy_prefix.choose(&view, &choice), 0);
+    assert_int_equal(choice.worker, 1); /* 16 + 12 * 8 > 80 */
+    view.prompt_tokens = 1000;          /* a long chat stays where it is */
+    workers[0].hit_tokens = 960;
+    assert_int_equal(policy_prefix.choose(&view, &choice), 0);
+    assert_int_equal(choice.worker, 0);
+}
+
 static void test_prefix_when_nothing_is_held_then_ties_rotate_and_emptier_wins(void **state)
 {
     struct policy_worker workers[3] = {0};
@@ -163,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prefix_when_one_worker_holds_the_history_then_it_wins),
         cmocka_unit_test(test_prefix_when_the_queue_costs_more_than_recomputing_then_spills),
+        cmocka_unit_test(test_prefix_when_only_a_short_prefix_is_shared_then_a_busy_holder_is_left),
         cmocka_unit_test(test_prefix_when_nothing_is_held_then_ties_rotate_and_emptier_wins),
         cmocka_unit_test(test_prefix_when_the_pool_is_full_of_referenced_blocks_then_avoided),
         cmocka_unit_test(test_every_policy_when_no_worker_is_eligible_then_eagain),
