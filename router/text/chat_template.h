@@ -61,10 +61,10 @@ struct rendered {
 /* 0; -EINVAL: syntax, *err names line and cause; -E2BIG. Source is copied. */
 int chat_template_new(const char *source, size_t bytes, struct chat_template **ret_template,
                       struct errmsg *err);
-void chat_template_free(struct chat_template *tmpl);
+void chat_template_free(struct chat_template *template);
 /* 0; -EINVAL: raise_exception (the text is the template's own sentence, *ret_line set) or a type or
  * undefined error; -E2BIG: a bound. ret_line may be NULL. *ret is untouched on failure. */
-int chat_template_render(const struct chat_template *tmpl, const struct render_input *input,
+int chat_template_render(const struct chat_template *template, const struct render_input *input,
                          struct rendered *ret, uint32_t *ret_line, struct errmsg *err);
 void rendered_done(struct rendered *rendered);
 

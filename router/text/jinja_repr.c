@@ -114,8 +114,9 @@ static int write_range(struct jinja_eval *ev, const struct jinja_range *range,
                        struct jinja_origin origin)
 {
     char text[100];
-    long long stop = (long long)(range->start + range->step * (int64_t)range->count);
-    int bytes = snprintf(text, sizeof(text), "range(%lld, %lld", (long long)range->start, stop);
+    int64_t stop = range->start + range->step * (int64_t)range->count;
+    int bytes =
+        snprintf(text, sizeof(text), "range(%lld, %lld", (long long)range->start, (long long)stop);
     bytes += range->step == 1 ? snprintf(text + bytes, sizeof(text) - (size_t)bytes, ")")
                               : snprintf(text + bytes, sizeof(text) - (size_t)bytes, ", %lld)",
                                          (long long)range->step);

@@ -63,8 +63,8 @@ static inline uint32_t utf8_decode(const char *text, uint32_t *ret_bytes)
     return (at[0] & 0x07u) << 18 | (at[1] & 0x3fu) << 12 | (at[2] & 0x3fu) << 6 | (at[3] & 0x3fu);
 }
 
-/* Bytes 1..4 of `code_point` in UTF-8. */
-uint32_t utf8_encode(uint32_t code_point, char ret_text[4]);
+/* Bytes 1..4 of code point `cp` in UTF-8. */
+uint32_t utf8_encode(uint32_t cp, char ret_text[4]);
 /* Length of the well-formed sequence at `text`, or 0: the first byte is bad (or cut off). */
 uint32_t utf8_sequence(const char *text, size_t bytes);
 /* Length of the longest well-formed beginning. */

@@ -73,11 +73,10 @@ void scheduler_free(struct scheduler *scheduler); /* cancels what is left */
 int scheduler_add(struct scheduler *scheduler, const struct sequence_params *params,
                   struct sequence **ret_sequence, struct errmsg *err);
 struct sequence *scheduler_find(struct scheduler *scheduler, const char *request_id); /* or NULL */
-/* From any state: the next commit reports it as finished with `finish`. Its blocks go back at once
+/* From any state: the next commit reports it as finished with `why`. Its blocks go back at once
  * unless it is in the step being computed (then at commit, and its result is not looked at). With
  * SEQ_FINISH_ERROR nothing of that step is published: it may be what is broken. */
-void scheduler_cancel(struct scheduler *scheduler, struct sequence *sequence,
-                      enum sequence_finish finish);
+void scheduler_cancel(struct scheduler *s, struct sequence *seq, enum sequence_finish why);
 /* The next step. *ret_plan stays valid until commit. rows 0: nothing runs or waits (commit still
  * has to be called: it reports cancelled and expired requests). */
 void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct step_plan *ret_plan);
