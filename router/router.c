@@ -18,9 +18,9 @@
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "proto/base/process.h"
+#include "proto/base/service.h"
 #include "router/api/api.h"
 #include "router/metrics.h"
-#include "router/service.h"
 
 #define TICK_MS 100u
 #define WORKERS_MAX 64u

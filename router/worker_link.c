@@ -191,7 +191,6 @@ static void on_hello(struct worker_link *link, const Refrain__Hello *hello)
     link->blocks_total = hello->blocks_total;
     link->sequences_max = hello->sequences_max;
     link->context_tokens_max = hello->context_tokens_max;
-    link->prefix_caching = hello->prefix_caching;
     link->seconds_per_token = seconds_of(hello->prefill_seconds_per_token, 0);
     link->version = mem_strdup(hello->version);
     link->admin_socket = mem_strdup(hello->admin_socket);
@@ -281,7 +280,6 @@ static void on_heartbeat(struct worker_link *link, const Refrain__Heartbeat *bea
 
     link->running = beat->running;
     link->waiting = beat->waiting;
-    link->pending_prefill_tokens = beat->pending_prefill_tokens;
     link->blocks_referenced = beat->blocks_referenced;
     link->blocks_cached = beat->blocks_cached;
     link->blocks_empty = beat->blocks_empty;
@@ -501,7 +499,6 @@ int worker_link_new(struct worker_links *links, const Refrain__Announce *announc
     link->links = links;
     link->slot = slot;
     link->group = announce->group;
-    link->epoch = announce->epoch;
     link->endpoint = mem_strdup(announce->data_endpoint);
     (void)snprintf(link->uuid, sizeof(link->uuid), "%s", announce->worker_uuid);
     list_init(&link->dispatches);

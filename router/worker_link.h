@@ -95,7 +95,6 @@ struct worker_link {
     enum link_state state;
     uint32_t slot; /* bit in the index */
     char uuid[33];
-    uint64_t epoch;
     uint32_t group;
     char *endpoint;
     void *socket, *monitor;
@@ -108,10 +107,8 @@ struct worker_link {
     uint32_t ranks, blocks_total, sequences_max, context_tokens_max;
     int32_t pids[LINK_RANKS_MAX];
     char *version, *admin_socket;
-    bool prefix_caching;
 
     uint32_t running, waiting; /* from heartbeats */
-    uint64_t pending_prefill_tokens;
     uint32_t blocks_referenced, blocks_cached, blocks_empty;
     double seconds_per_token, step_seconds;
     uint64_t kv_sequence; /* last applied */

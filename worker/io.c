@@ -18,7 +18,7 @@
 #define LOG_MODULE "io"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
-#include "worker/service.h"
+#include "proto/base/service.h"
 #include "worker/stats.h"
 
 #define TICK_MS 250u

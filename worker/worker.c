@@ -32,12 +32,12 @@
 #include "proto/base/mem.h"
 #include "proto/base/process.h"
 #include "proto/base/rng.h"
+#include "proto/base/service.h"
 #include "proto/worker_metrics.h"
 #include "worker/info.h"
 #include "worker/io.h"
 #include "worker/load/card.h"
 #include "worker/model_file.h"
-#include "worker/service.h"
 #include "worker/tp/ranks.h"
 
 #define STOP_ENGINE_MS 10000

@@ -1,6 +1,6 @@
 /* service.h - what systemd is told; nothing when it did not start us. Thread: any. */
-#ifndef REFRAIN_ROUTER_SERVICE_H
-#define REFRAIN_ROUTER_SERVICE_H
+#ifndef REFRAIN_PROTO_BASE_SERVICE_H
+#define REFRAIN_PROTO_BASE_SERVICE_H
 
 #include <stdint.h>
 

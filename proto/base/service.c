@@ -1,5 +1,5 @@
 /* service.c - sd_notify, or nothing where the library was not there at build time. */
-#include "router/service.h"
+#include "proto/base/service.h"
 
 #ifdef HAVE_SYSTEMD
 #include <systemd/sd-daemon.h>
