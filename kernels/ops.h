@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "proto/base/dtype.h"
 #include "proto/base/errmsg.h"
 
 struct backend; /* backend.h */

@@ -112,6 +112,9 @@ static inline const char *string_table_get(const struct string_table *table, uin
 
 /* Counts, offsets and ids agree with each other; -EINVAL and a sentence otherwise. */
 int model_card_check(const struct model_card *card, struct errmsg *err);
+/* XXH3-128 over everything but name, architecture and fingerprint: cards with one digest make the
+ * same ids of a text. The card need not be complete. */
+void model_card_words_digest(const struct model_card *card, uint64_t ret_digest[2]);
 /* Packed form for Hello.card: *ret_data by mem_alloc. */
 int model_card_pack(const struct model_card *card, void **ret_data, size_t *ret_bytes,
                     struct errmsg *err);

@@ -25,7 +25,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/json.h"
 #include "proto/base/mem.h"
-#include "worker/load/gguf.h"
+#include "proto/files/gguf.h"
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"
 #include "worker/tp/comm.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "proto/base/assert.h"
+#include "proto/files/gguf.h"
 #include "worker/load/card.h"
-#include "worker/load/gguf.h"
 #include "worker/load/model_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

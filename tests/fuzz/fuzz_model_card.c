@@ -9,12 +9,13 @@
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "proto/model_card.h"
+#include "proto/model_card_private.h"
 
 #define HEADER_BYTES 24
 
 static void make_header_right(uint8_t *card, uint32_t bytes)
 {
-    const uint32_t words[4] = {0x43464d52, 1, bytes, 0};
+    const uint32_t words[4] = {MODEL_CARD_MAGIC, MODEL_CARD_VERSION, bytes, 0};
     uint64_t checksum = XXH3_64bits(card + HEADER_BYTES, bytes - HEADER_BYTES);
     memcpy(card, words, sizeof(words));
     memcpy(card + sizeof(words), &checksum, sizeof(checksum));

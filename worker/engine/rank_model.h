@@ -6,7 +6,7 @@
 #define REFRAIN_WORKER_ENGINE_RANK_MODEL_H
 
 #include "kernels/backend.h"
-#include "worker/load/gguf.h"
+#include "proto/files/gguf.h"
 #include "worker/load/model_config.h"
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"

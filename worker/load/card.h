@@ -6,8 +6,8 @@
 #ifndef REFRAIN_WORKER_LOAD_CARD_H
 #define REFRAIN_WORKER_LOAD_CARD_H
 
+#include "proto/files/gguf.h"
 #include "proto/model_card.h"
-#include "worker/load/gguf.h"
 #include "worker/load/model_config.h"
 
 /* name: the served model name. 0; -EINVAL, -ENOTSUP (tokenizer kind), *err says what. */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "proto/base/errmsg.h"
-#include "worker/load/gguf.h"
+#include "proto/files/gguf.h"
 
 #define MODEL_LAYERS_MAX 512u
 #define MODEL_HEADS_MAX 1024u

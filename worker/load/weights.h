@@ -7,7 +7,7 @@
 #define REFRAIN_WORKER_LOAD_WEIGHTS_H
 
 #include "kernels/ops.h"
-#include "worker/load/gguf.h"
+#include "proto/files/gguf.h"
 #include "worker/load/model_config.h"
 
 /* A matrix of which a rank holds nothing (more ranks than heads) is NULL. */

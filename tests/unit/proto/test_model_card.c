@@ -9,6 +9,7 @@
 
 #include "proto/base/mem.h"
 #include "proto/model_card.h"
+#include "proto/model_card_private.h"
 
 #define HEADER_BYTES 24
 #define NUMBERS_BYTES 136
@@ -255,9 +256,10 @@ static void test_unpack_when_any_byte_is_flipped_is_refused(void **state)
 static void test_unpack_when_a_forged_count_is_huge_is_refused(void **state)
 {
     struct model_card *card = make_card(false);
-    const size_t name_at = HEADER_BYTES + NUMBERS_BYTES;
-    /* texts: "tiny", "llama" + 3, 32 hex digits, then two that are absent */
-    const size_t patterns_at = name_at + (4 + 4) + (4 + 8) + (4 + 32) + 4 + 4;
+    const size_t name_at = HEADER_BYTES;
+    /* "tiny", "llama" + 3, 32 hex digits; after the numbers two texts that are absent */
+    const size_t numbers_at = name_at + (4 + 4) + (4 + 8) + (4 + 32);
+    const size_t patterns_at = numbers_at + NUMBERS_BYTES + 4 + 4;
     const size_t tokens_at = patterns_at + 8 + 4;
     size_t bytes = 0;
     (void)state;
@@ -275,8 +277,8 @@ static void test_unpack_when_a_forged_count_is_huge_is_refused(void **state)
         {tokens_at + 4, 12, "tokens end at 13, not at 12"},
         {tokens_at + 8, 1, "do not begin at offset 0"},
         {tokens_at + 12, 0x7fffffff, "offsets of tokens fall at 1"},
-        {HEADER_BYTES + 8, 9, "unknown tokenizer model"},
-        {HEADER_BYTES + 12, 64, "unknown bits 0x40"},
+        {numbers_at + 8, 9, "unknown tokenizer model"},
+        {numbers_at + 12, 64, "unknown bits 0x40"},
     };
     for (size_t i = 0; i < sizeof(forgeries) / sizeof(forgeries[0]); i++) {
         memcpy(copy, data, bytes);
@@ -304,8 +306,8 @@ static void test_unpack_when_the_version_is_newer_names_both(void **state)
     size_t bytes = 0;
     (void)state;
     char *data = pack(card, &bytes);
-    forge(data, bytes, 4, 2);
-    assert_unpack_refused(data, bytes, "version 2, this build speaks 1");
+    forge(data, bytes, 4, MODEL_CARD_VERSION + 1);
+    assert_unpack_refused(data, bytes, "version 3, this build speaks 2");
     mem_free(data);
     model_card_unref(card);
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "proto/base/json.h"
-#include "tests/unit/worker/load/gguf_writer.h"
+#include "tests/unit/proto/files/gguf_writer.h"
 #include "worker/check.h"
 
 static char path[] = "/tmp/test_check_XXXXXX";

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/unit/worker/load/gguf_writer.h"
+#include "tests/unit/proto/files/gguf_writer.h"
 #include "worker/load/card.h"
 
 static const char *const words[10] = {"<s>",        "<|im_end|>", "a",           "b", "ab",

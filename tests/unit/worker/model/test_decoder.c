@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/backend.h"
-#include "tests/unit/worker/load/gguf_writer.h"
+#include "tests/unit/proto/files/gguf_writer.h"
 #include "worker/model/decoder.h"
 
 #define BLOCKS 8u

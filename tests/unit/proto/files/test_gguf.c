@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/unit/worker/load/gguf_writer.h"
+#include "tests/unit/proto/files/gguf_writer.h"
 
 static struct gguf_writer w;
 

@@ -11,7 +11,7 @@
  * (integers) read the formats through dtype_read_group and cannot drift apart.
  * Invariant: scale * q is exact in f32 for every type, so a value is rounded at most once, in the
  * sum with min. Rows may be unaligned (files are mapped). */
-#include "kernels/dtype.h"
+#include "proto/base/dtype.h"
 
 #include <string.h>
 

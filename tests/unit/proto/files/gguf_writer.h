@@ -1,7 +1,7 @@
 /* gguf_writer.h - small GGUF files in memory, for tests: valid ones and, with put_*, broken ones.
  */
-#ifndef REFRAIN_TESTS_GGUF_WRITER_H
-#define REFRAIN_TESTS_GGUF_WRITER_H
+#ifndef REFRAIN_TESTS_UNIT_PROTO_FILES_GGUF_WRITER_H
+#define REFRAIN_TESTS_UNIT_PROTO_FILES_GGUF_WRITER_H
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
-#include "worker/load/gguf.h"
+#include "proto/files/gguf.h"
 
 /* Head, keys and tensors are gathered apart, so that the counts need not be known before. */
 struct gguf_writer {

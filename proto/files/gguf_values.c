@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/base/assert.h"
-#include "worker/load/gguf_private.h"
+#include "proto/files/gguf_private.h"
 
 static const struct gguf_key *find(const struct gguf *gguf, const char *key)
 {

@@ -14,7 +14,7 @@
  * Invariants: tensors lie inside the file, aligned, without overlap; names are unique.
  * A file that another process cuts short while it is mapped ends us with SIGBUS: model files are
  * replaced by rename, not rewritten. */
-#include "worker/load/gguf.h"
+#include "proto/files/gguf.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
-#include "worker/load/gguf_private.h"
+#include "proto/files/gguf_private.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "gguf.c reads arrays as they lie in the file: little-endian machines only"

@@ -1,7 +1,8 @@
 /* dtype.c: each stored type against values worked out by hand, and the 16-bit floats. */
 #include <cmocka.h>
+#include <stdlib.h>
 
-#include "tests/unit/kernels/check.h"
+#include "tests/unit/proto/base/stored.h"
 
 static void test_f16_when_every_code_is_tried_round_trips(void **state)
 {

@@ -1,9 +1,9 @@
 /* gguf_private.h - an open GGUF file, shared by gguf.c (parsing) and gguf_values.c (reading). */
-#ifndef REFRAIN_WORKER_LOAD_GGUF_PRIVATE_H
-#define REFRAIN_WORKER_LOAD_GGUF_PRIVATE_H
+#ifndef REFRAIN_PROTO_FILES_GGUF_PRIVATE_H
+#define REFRAIN_PROTO_FILES_GGUF_PRIVATE_H
 
 #include "proto/base/map.h"
-#include "worker/load/gguf.h"
+#include "proto/files/gguf.h"
 
 enum gguf_type {
     GGUF_U8 = 0,

@@ -1,6 +1,6 @@
 /* dtype.h - element types of stored weights, GGUF's numbering. */
-#ifndef REFRAIN_KERNELS_DTYPE_H
-#define REFRAIN_KERNELS_DTYPE_H
+#ifndef REFRAIN_PROTO_BASE_DTYPE_H
+#define REFRAIN_PROTO_BASE_DTYPE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,14 +5,14 @@
  * strings past the end, nested arrays.
  *
  * Views stay valid until gguf_close(). Thread: any (read-only). */
-#ifndef REFRAIN_WORKER_LOAD_GGUF_H
-#define REFRAIN_WORKER_LOAD_GGUF_H
+#ifndef REFRAIN_PROTO_FILES_GGUF_H
+#define REFRAIN_PROTO_FILES_GGUF_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "proto/base/dtype.h"
 #include "proto/base/errmsg.h"
 
 #define GGUF_TENSORS_MAX 65536u
