@@ -45,7 +45,7 @@ int backend_open(const struct backend_settings *settings, struct backend **ret_b
     }
     if (r < 0)
         goto out;
-    ASSERT(b->isa != NULL && b->threads >= 1);
+    ASSERT(b->isa != NULL && b->kv_format != NULL && b->threads >= 1);
     *ret_backend = b;
     b = NULL;
 out:
@@ -59,4 +59,13 @@ void backend_close(struct backend *b)
         return;
     b->ops->close(b);
     mem_free(b);
+}
+
+const char *backend_cpu_family(size_t i, const char **ret_missing)
+{
+    const struct cpu_family *family = cpu_family_at(i);
+    if (family == NULL)
+        return NULL;
+    *ret_missing = cpu_family_missing(family);
+    return family->name;
 }

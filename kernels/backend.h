@@ -60,6 +60,9 @@ struct backend {
     const struct backend_ops *ops;
     void *state;     /* the backend's own: thread pool, scratch */
     const char *isa; /* "avx2", "scalar"...: what was chosen, for logs and metrics */
+    /* Names the layout of a KV block and everything that its bits depend on apart from model and
+     * ranks: blocks of two processes may be exchanged only where this is equal. */
+    const char *kv_format;
     unsigned threads;
 };
 
@@ -73,5 +76,9 @@ struct backend_settings {
 int backend_open(const struct backend_settings *settings, struct backend **ret_backend,
                  struct errmsg *err);
 void backend_close(struct backend *b); /* NULL is fine */
+
+/* Families of the cpu backend, best first: the i-th one's name, NULL past the last. *ret_missing:
+ * NULL, or what this machine lacks of it ("AVX-512 VNNI"). */
+const char *backend_cpu_family(size_t i, const char **ret_missing);
 
 #endif

@@ -4,6 +4,7 @@
  * weight), so that the op path never allocates. Big scratch is mapped, so what a model does not
  * use costs no memory. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "kernels/cpu/cpu.h"
 #include "proto/base/assert.h"
@@ -63,14 +64,26 @@ static int state_open(struct cpu_state *state, unsigned threads, struct errmsg *
     return thread_pool_new(threads, &state->pool, err);
 }
 
+static int refuse_family(const char *isa, struct errmsg *err)
+{
+    char there[200] = "";
+    size_t used = 0;
+    const struct cpu_family *family;
+    for (size_t i = 0; (family = cpu_family_at(i)) != NULL && used < sizeof(there); i++) {
+        const char *missing = cpu_family_missing(family);
+        used += (size_t)snprintf(there + used, sizeof(there) - used, "%s%s%s%s%s",
+                                 i > 0 ? ", " : "", family->name, missing != NULL ? " (lacks " : "",
+                                 missing != NULL ? missing : "", missing != NULL ? ")" : "");
+    }
+    return errmsg_set(err, -ENOTSUP, "the cpu backend cannot run family '%s' here; families: %s",
+                      isa, there);
+}
+
 static int cpu_open(struct backend *b, unsigned threads, const char *isa, struct errmsg *err)
 {
     const struct cpu_family *family = cpu_family_find(isa);
     if (family == NULL)
-        return errmsg_set(err, -ENOTSUP,
-                          "backend cpu has no family '%s' on this processor; there is: avx2 "
-                          "(needs AVX2, FMA and F16C)",
-                          isa == NULL ? "auto" : isa);
+        return refuse_family(isa == NULL ? "auto" : isa, err);
     struct cpu_state *state = mem_zalloc(sizeof(*state));
     state->family = family;
     int r = state_open(state, threads, err);
@@ -80,6 +93,7 @@ static int cpu_open(struct backend *b, unsigned threads, const char *isa, struct
     }
     b->state = state;
     b->isa = family->name;
+    b->kv_format = family->kv_format;
     b->threads = threads;
     return 0;
 }

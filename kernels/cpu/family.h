@@ -104,9 +104,24 @@ static inline size_t attention_scratch_floats(uint32_t head_dim)
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
+enum cpu_feature { /* bits */
+                   CPU_AVX2 = 1 << 0,
+                   CPU_FMA = 1 << 1,
+                   CPU_F16C = 1 << 2,
+                   CPU_AVX512 = 1 << 3, /* F, BW, DQ and VL */
+                   CPU_VNNI = 1 << 4,
+                   CPU_BF16 = 1 << 5,
+                   CPU_AMX = 1 << 6, /* tiles, int8 and bf16 */
+};
+
 struct cpu_family {
     const char *name;
-    bool (*is_supported)(void);
+    const char *kv_format; /* as in struct backend: family, layout, its version */
+    uint32_t needs;        /* of enum cpu_feature */
+    /* What the system must allow besides; NULL: nothing. 0, or < 0 and the family is `missing`
+     * prepare_name. Called before threads exist; may be called again. */
+    int (*prepare)(void);
+    const char *prepare_name;
     void (*gemm[PANEL_CLASSES])(const struct gemm *gemm);
     /* columns is a multiple of 32 */
     void (*quantise_row)(const float *x, uint32_t columns, int8_t *q, float *scale_sums);
@@ -117,13 +132,17 @@ struct cpu_family {
                          float *scratch);
     void (*rmsnorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
     void (*silu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
+    /* y = exp(x), as softmax and silu compute it; for the contract test. */
+    void (*exp_values)(const float *x, float *y, uint32_t count);
 };
 
 extern const struct cpu_family avx2_family;
 
-/* The best family of this processor, or the one named. NULL: there is none. */
+/* The best family of this machine, or the one named. NULL: there is none. */
 const struct cpu_family *cpu_family_find(const char *name);
-/* CPUID and what the system saves: AVX2, FMA and F16C. */
-bool cpu_has_avx2(void);
+/* All families, best first; NULL past the last. */
+const struct cpu_family *cpu_family_at(size_t i);
+/* NULL: this machine can run it; else the name of the first thing that it lacks. */
+const char *cpu_family_missing(const struct cpu_family *family);
 
 #endif

@@ -5,7 +5,8 @@
 
 const struct cpu_family avx2_family = {
     .name = "avx2",
-    .is_supported = cpu_has_avx2,
+    .kv_format = "cpu-avx2-bf16-1",
+    .needs = CPU_AVX2 | CPU_FMA | CPU_F16C,
     .gemm =
         {
             [PANEL_U4] = avx2_gemm_u4,
@@ -21,4 +22,5 @@ const struct cpu_family avx2_family = {
     .attend_merge = avx2_attend_merge,
     .rmsnorm_row = avx2_rmsnorm_row,
     .silu_mul_row = avx2_silu_mul_row,
+    .exp_values = avx2_exp,
 };

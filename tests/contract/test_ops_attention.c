@@ -357,7 +357,7 @@ static void test_block_bytes_when_asked_counts_all_layers(void **state)
     backend_close(c);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_when_compared_with_the_formula_is_equal),
@@ -368,5 +368,7 @@ int main(void)
         cmocka_unit_test(test_copy_blocks_when_part_of_a_block_copies_those_slots_only),
         cmocka_unit_test(test_block_bytes_when_asked_counts_all_layers),
     };
+    if (!choose_family(argc, argv))
+        return FAMILY_SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

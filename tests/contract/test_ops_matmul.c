@@ -336,7 +336,7 @@ static void test_open_when_name_or_family_is_unknown_says_what_there_is(void **s
     assert_null(b);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul_when_types_and_shapes_vary_stays_within_the_bound),
@@ -349,5 +349,7 @@ int main(void)
         cmocka_unit_test(test_embed_when_types_vary_gives_the_stored_row),
         cmocka_unit_test(test_open_when_name_or_family_is_unknown_says_what_there_is),
     };
+    if (!choose_family(argc, argv))
+        return FAMILY_SKIPPED;
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
