@@ -23,9 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < 3)
         return 0;
-    uint32_t blocks_total = 1 + draw_byte(&bytes, MODEL_BLOCKS_MAX);
+    struct block_pool_settings settings = {.blocks_total = 1 + draw_byte(&bytes, MODEL_BLOCKS_MAX)};
     uint32_t flags = draw_byte(&bytes, 4);
-    model_init(&model, blocks_total, flags != 3, flags == 1, draw_byte, &bytes);
+    settings.prefix_caching = flags != 3;
+    settings.eviction = eviction_policies[draw_byte(&bytes, eviction_policies_count())];
+    model_init(&model, &settings, flags == 1, draw_byte, &bytes);
     while (bytes.at < bytes.end) {
         model_op(&model);
         model_compare(&model);

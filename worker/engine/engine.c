@@ -63,8 +63,12 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     engine->results = mem_calloc(sched->sequences_max, sizeof(*engine->results));
     engine->commit_items = mem_calloc(at_once, sizeof(*engine->commit_items));
     kv_events_init(&engine->kv_events, engine->outbox);
-    const struct block_events events = kv_events_callbacks(&engine->kv_events);
-    r = block_pool_new(settings->blocks, settings->prefix_caching, &events, &engine->pool, err);
+    const struct block_pool_settings pool = {
+        .blocks_total = settings->blocks,
+        .prefix_caching = settings->prefix_caching,
+        .events = kv_events_callbacks(&engine->kv_events),
+    };
+    r = block_pool_new(&pool, &engine->pool, err);
     if (r == 0)
         r = scheduler_new(sched, engine->pool, &engine->scheduler, err);
     if (r == 0)

@@ -57,7 +57,7 @@ static void on_removed(void *user, struct block_hash hash)
 
 struct block_events kv_events_callbacks(struct kv_events *events)
 {
-    return (struct block_events){on_stored, on_removed, events};
+    return (struct block_events){.on_stored = on_stored, .on_removed = on_removed, .user = events};
 }
 
 void kv_events_snapshot(struct kv_events *events, const struct block_pool *pool,

@@ -17,7 +17,7 @@ struct kv_events {
 };
 
 void kv_events_init(struct kv_events *events, struct outbox *outbox);
-/* What block_pool_new takes. */
+/* For block_pool_new. */
 struct block_events kv_events_callbacks(struct kv_events *events);
 /* Push what was collected. */
 void kv_events_flush(struct kv_events *events);

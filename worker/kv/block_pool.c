@@ -1,20 +1,18 @@
-/* block_pool.c - who holds a block: states, references, the free list, eviction.
+/* block_pool.c - who holds a block: states, references, what is empty, what is lost.
  *
- *   free list   [ EMPTY ... EMPTY | CACHED, least lately used ... CACHED, just let go ]
- *                ^ take, unhashed blocks come back here        hashed ones come back here ^
+ *   take:  head of `empty`, else the policy's victim       unhashed blocks come back to that head
  *
- * Why one list: taking needs no choice between "free" and "evictable", and a cached block is lost
- * only when nothing empty is left. Why no clock or heap: a sequence gives its blocks back tail
- * first, so list order is already age, and within one age the tail goes first.
+ * Why the policy is asked last: a cached block is lost only when nothing empty is left. It is told
+ * of blocks in the order in which a sequence lets go, tail first, so its order within one age is
+ * children before parents.
  *
  * Why a SHARED block pins its parent: two sequences that computed the same block hold a copy each,
  * but only one is in the index. A child sealed by the other one hangs under the indexed copy, which
  * would otherwise be let go, and evicted, before its child.
  *
  * Invariants (block_pool_check): a published block's parent is published; a SHARED block's parent
- * is SHARED; a CACHED block's published children stand before it in the free list, so the head of
- * the list never has children. Cost: O(1) per block, pins amortised over the references they
- * follow. */
+ * is SHARED; EMPTY blocks, and only they, are in `empty`. Cost: O(1) per block, pins amortised over
+ * the references they follow. */
 #include "worker/kv/block_pool.h"
 
 #include <errno.h>
@@ -57,49 +55,50 @@ void block_set_state(struct block_pool *pool, uint32_t id, enum block_state next
     block->state = (uint8_t)next;
 }
 
-void block_free_push_head(struct block_pool *pool, uint32_t id)
+void block_list_push_head(struct block_pool *pool, struct block_list *list, uint32_t id)
 {
     struct block *block = &pool->blocks[id];
 
-    block->free_prev = BLOCK_NONE;
-    block->free_next = pool->free_head;
-    if (pool->free_head != BLOCK_NONE)
-        pool->blocks[pool->free_head].free_prev = id;
+    block->prev = BLOCK_NONE;
+    block->next = list->head;
+    if (list->head != BLOCK_NONE)
+        pool->blocks[list->head].prev = id;
     else
-        pool->free_tail = id;
-    pool->free_head = id;
+        list->tail = id;
+    list->head = id;
 }
 
-static void free_push_tail(struct block_pool *pool, uint32_t id)
+void block_list_push_tail(struct block_pool *pool, struct block_list *list, uint32_t id)
 {
     struct block *block = &pool->blocks[id];
 
-    block->free_next = BLOCK_NONE;
-    block->free_prev = pool->free_tail;
-    if (pool->free_tail != BLOCK_NONE)
-        pool->blocks[pool->free_tail].free_next = id;
+    block->next = BLOCK_NONE;
+    block->prev = list->tail;
+    if (list->tail != BLOCK_NONE)
+        pool->blocks[list->tail].next = id;
     else
-        pool->free_head = id;
-    pool->free_tail = id;
+        list->head = id;
+    list->tail = id;
 }
 
-void block_free_remove(struct block_pool *pool, uint32_t id)
+void block_list_remove(struct block_pool *pool, struct block_list *list, uint32_t id)
 {
     struct block *block = &pool->blocks[id];
 
-    if (block->free_prev != BLOCK_NONE)
-        pool->blocks[block->free_prev].free_next = block->free_next;
+    if (block->prev != BLOCK_NONE)
+        pool->blocks[block->prev].next = block->next;
     else
-        pool->free_head = block->free_next;
-    if (block->free_next != BLOCK_NONE)
-        pool->blocks[block->free_next].free_prev = block->free_prev;
+        list->head = block->next;
+    if (block->next != BLOCK_NONE)
+        pool->blocks[block->next].prev = block->prev;
     else
-        pool->free_tail = block->free_prev;
-    block->free_prev = block->free_next = BLOCK_NONE;
+        list->tail = block->prev;
+    block->prev = block->next = BLOCK_NONE;
 }
 
-static int pool_init(struct block_pool *pool, uint32_t blocks_total)
+static int pool_init(struct block_pool *pool, const struct block_pool_settings *settings)
 {
+    uint32_t blocks_total = settings->blocks_total;
     void *blocks;
     int r = mem_map(blocks_total * sizeof(*pool->blocks), &blocks);
 
@@ -108,11 +107,13 @@ static int pool_init(struct block_pool *pool, uint32_t blocks_total)
     pool->blocks = blocks;
     pool->blocks_total = blocks_total;
     pool->counts.total = pool->counts.empty = blocks_total;
-    pool->free_head = pool->free_tail = BLOCK_NONE;
+    pool->prefix_caching = settings->prefix_caching;
+    pool->events = settings->events;
+    pool->empty = (struct block_list){BLOCK_NONE, BLOCK_NONE};
     for (uint32_t id = 0; id < blocks_total; id++) {
         pool->blocks[id].parent_id = BLOCK_NONE;
         pool->blocks[id].newer = pool->blocks[id].older = BLOCK_NONE;
-        free_push_tail(pool, id);
+        block_list_push_tail(pool, &pool->empty, id);
     }
     r = hash_index_init(&pool->by_hash, blocks_total, &pool->blocks->hash, sizeof(*pool->blocks));
     if (r == 0)
@@ -120,23 +121,24 @@ static int pool_init(struct block_pool *pool, uint32_t blocks_total)
                             sizeof(*pool->blocks));
     if (r == 0)
         r = evicted_init(&pool->evicted);
-    return r;
+    if (r < 0)
+        return r;
+    pool->eviction = settings->eviction != NULL ? settings->eviction : eviction_policies[0];
+    return pool->eviction->init(pool);
 }
 
-int block_pool_new(uint32_t blocks_total, bool prefix_caching, const struct block_events *events,
-                   struct block_pool **ret_pool, struct errmsg *err)
+int block_pool_new(const struct block_pool_settings *settings, struct block_pool **ret_pool,
+                   struct errmsg *err)
 {
-    if (blocks_total == 0 || blocks_total > BLOCKS_MAX)
-        return errmsg_set(err, -EINVAL, "KV pool of %u blocks: must be 1 to %u", blocks_total,
-                          BLOCKS_MAX);
+    if (settings->blocks_total == 0 || settings->blocks_total > BLOCKS_MAX)
+        return errmsg_set(err, -EINVAL, "KV pool of %u blocks: must be 1 to %u",
+                          settings->blocks_total, BLOCKS_MAX);
     struct block_pool *pool = mem_zalloc(sizeof(*pool));
-    pool->prefix_caching = prefix_caching;
-    if (events != NULL)
-        pool->events = *events;
-    int r = pool_init(pool, blocks_total);
+    int r = pool_init(pool, settings);
     if (r < 0) {
         block_pool_free(pool);
-        return errmsg_set(err, r, "no memory for the books of %u KV blocks", blocks_total);
+        return errmsg_set(err, r, "no memory for the books of %u KV blocks",
+                          settings->blocks_total);
     }
     *ret_pool = pool;
     return 0;
@@ -146,6 +148,8 @@ void block_pool_free(struct block_pool *pool)
 {
     if (pool == NULL)
         return;
+    if (pool->eviction != NULL)
+        pool->eviction->done(pool);
     evicted_done(&pool->evicted);
     hash_index_done(&pool->by_parent);
     hash_index_done(&pool->by_hash);
@@ -153,21 +157,58 @@ void block_pool_free(struct block_pool *pool)
     mem_free(pool);
 }
 
-/* The head of the free list leaves it, without content. */
+static void tell_loss(struct block_pool *pool, uint32_t id, enum block_loss why)
+{
+    const struct block *block = &pool->blocks[id];
+    const struct block_evicted evicted = {
+        .id = id,
+        .hash = block->hash,
+        .parent = block->parent,
+        .first = block->parent_id == BLOCK_NONE,
+        .ids = block->ids,
+        .why = why,
+    };
+
+    pool->counts.lost[why]++;
+    pool->counts.evictions_total += why != BLOCK_LOST_RESET;
+    if (block->tokens == BLOCK_TOKENS && pool->events.on_evict != NULL)
+        pool->events.on_evict(pool->events.user, &evicted);
+}
+
+void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why)
+{
+    uint32_t parent_id = pool->blocks[id].parent_id;
+
+    ASSERT(pool->blocks[id].state == BLOCK_CACHED && pool->blocks[id].children == 0);
+    if (why != BLOCK_LOSSES)
+        tell_loss(pool, id, why);
+    pool->eviction->on_gone(pool, id);
+    block_unpublish(pool, id);
+    block_list_push_head(pool, &pool->empty, id);
+    if (pool->eviction->on_leaf != NULL && parent_id != BLOCK_NONE &&
+        pool->blocks[parent_id].state == BLOCK_CACHED && pool->blocks[parent_id].children == 0)
+        pool->eviction->on_leaf(pool, parent_id);
+}
+
+static void evict_one(struct block_pool *pool)
+{
+    enum block_loss why = BLOCK_LOST_CAPACITY;
+    uint32_t id = pool->eviction->victim(pool, &why);
+    const struct block *block = &pool->blocks[id];
+
+    evicted_add(&pool->evicted,
+                block->tokens == BLOCK_TOKENS ? block->hash.low : ~block->parent.low);
+    block_lose(pool, id, why);
+}
+
+/* A block leaves the empty ones, at the cost of a cached one if there are none. */
 static uint32_t take_one(struct block_pool *pool)
 {
-    uint32_t id = pool->free_head;
+    if (pool->empty.head == BLOCK_NONE)
+        evict_one(pool);
+    uint32_t id = pool->empty.head;
     struct block *block = &pool->blocks[id];
-
-    if (block->state == BLOCK_CACHED) {
-        if (block->tokens == BLOCK_TOKENS)
-            evicted_add(&pool->evicted, block->hash.low);
-        else
-            evicted_add(&pool->evicted, ~block->parent.low);
-        pool->counts.evictions_total++;
-        block_unpublish(pool, id);
-    }
-    block_free_remove(pool, id);
+    block_list_remove(pool, &pool->empty, id);
     ASSERT(block->refs == 0 && block->pins == 0 && block->tokens == 0);
     block_set_state(pool, id, BLOCK_PRIVATE);
     block->refs = 1;
@@ -186,7 +227,7 @@ int block_pool_take(struct block_pool *pool, uint32_t count, uint32_t *ret_ids)
 /* CACHED -> SHARED. */
 static void hold(struct block_pool *pool, uint32_t id)
 {
-    block_free_remove(pool, id);
+    pool->eviction->on_held(pool, id);
     block_set_state(pool, id, BLOCK_SHARED);
 }
 
@@ -229,12 +270,12 @@ static void let_go(struct block_pool *pool, uint32_t id)
 
     if (block->state == BLOCK_PRIVATE) {
         block_set_state(pool, id, BLOCK_EMPTY);
-        block_free_push_head(pool, id);
+        block_list_push_head(pool, &pool->empty, id);
         return;
     }
     for (;;) {
         block_set_state(pool, id, BLOCK_CACHED);
-        free_push_tail(pool, id); /* before its parent: evicted before it */
+        pool->eviction->on_cached(pool, id); /* before its parent: evicted before it */
         id = block->parent_id;
         if (id == BLOCK_NONE)
             return;
@@ -300,10 +341,10 @@ void block_pool_note_lookup(struct block_pool *pool, uint32_t lookups, uint32_t 
 
 void block_pool_reset_cache(struct block_pool *pool)
 {
-    /* In list order, so children before parents. */
-    for (uint32_t id = pool->free_head; id != BLOCK_NONE; id = pool->blocks[id].free_next)
-        if (pool->blocks[id].state == BLOCK_CACHED)
-            block_unpublish(pool, id);
+    enum block_loss why;
+
+    while (pool->counts.cached > 0)
+        block_lose(pool, pool->eviction->victim(pool, &why), BLOCK_LOST_RESET);
 }
 
 bool block_pool_hash(const struct block_pool *pool, uint32_t id, struct block_hash *ret_hash)

@@ -10,11 +10,10 @@
  * and in the hash index. CACHED: not referenced, in the index, reclaimable. Blocks are ids u32;
  * only books are kept here, the KV itself is the backend's.
  *
- * One intrusive free list of EMPTY and CACHED blocks: taken from its head; unhashed blocks return
- * to its head, hashed ones to its tail, a sequence's in reverse order (children before parents), so
- * LRU eviction never orphans a child: child present => parent present (prefix-closed). On a hash
- * hit the stored token ids and the parent are compared too: a collision is a miss. Cost: O(1) per
- * block. Memory: fixed at start. Thread: engine only. */
+ * EMPTY blocks are taken first. When there are none, an eviction policy (eviction.h) names the
+ * CACHED block that is lost, always one without published children: child present => parent present
+ * (prefix-closed). On a hash hit the stored token ids and the parent are compared too: a collision
+ * is a miss. Cost: O(1) per block. Memory: fixed at start. Thread: engine only. */
 #ifndef REFRAIN_WORKER_KV_BLOCK_POOL_H
 #define REFRAIN_WORKER_KV_BLOCK_POOL_H
 
@@ -31,9 +30,28 @@ enum block_state { BLOCK_EMPTY = 0, BLOCK_PRIVATE, BLOCK_SHARED, BLOCK_CACHED };
 
 struct block_pool;
 
+/* Why a CACHED block lost its content. */
+enum block_loss {
+    BLOCK_LOST_CAPACITY = 0, /* room was needed */
+    BLOCK_LOST_ABANDONED,    /* the same, of a chat that went on without it */
+    BLOCK_LOST_ONE_SHOT,     /* the same, of a request that nobody continued */
+    BLOCK_LOST_RESET,        /* block_pool_reset_cache */
+    BLOCK_LOSSES
+};
+
 struct block_counts {
     uint32_t total, empty, private_, shared, cached; /* referenced = private_ + shared */
-    uint64_t evictions_total, hits_total /* blocks */, lookups_total /* blocks */;
+    uint64_t evictions_total;                        /* all of lost[] but the resets */
+    uint64_t lost[BLOCK_LOSSES];
+    uint64_t hits_total /* blocks */, lookups_total /* blocks */;
+};
+
+struct block_evicted {
+    uint32_t id;
+    struct block_hash hash, parent; /* parent: of the block before it, or the root */
+    bool first;                     /* parent is the root */
+    const uint32_t *ids;            /* 16 */
+    enum block_loss why;
 };
 
 /* Told of each change of the index, in order: KV events for routers. */
@@ -41,16 +59,29 @@ struct block_events {
     void (*on_stored)(void *user, struct block_hash parent, struct block_hash hash,
                       const uint32_t *ids /* 16 */);
     void (*on_removed)(void *user, struct block_hash hash);
+    /* Before on_removed: the content of a full CACHED block is about to be lost, and is still there
+     * until the callback returns. For tiers, which key a copy by hash and compare parent and ids.
+     */
+    void (*on_evict)(void *user, const struct block_evicted *evicted);
     void *user;
 };
 
-/* prefix_caching false: seal() keeps blocks PRIVATE, so nothing is ever found. */
-int block_pool_new(uint32_t blocks_total, bool prefix_caching, const struct block_events *events,
-                   struct block_pool **ret_pool, struct errmsg *err);
+struct eviction_policy; /* worker/kv/eviction.h */
+
+struct block_pool_settings {
+    uint32_t blocks_total;
+    bool prefix_caching; /* false: seal() keeps blocks PRIVATE, so nothing is ever found */
+    const struct eviction_policy *eviction; /* NULL: eviction_policies[0] */
+    struct block_events events;             /* each may be NULL */
+};
+
+/* 0; -EINVAL: too few or too many blocks; -ENOMEM. */
+int block_pool_new(const struct block_pool_settings *settings, struct block_pool **ret_pool,
+                   struct errmsg *err);
 void block_pool_free(struct block_pool *pool);
 
-/* Take `count` blocks (PRIVATE, one reference each), evicting cached ones from the free list's
- * head. 0, or -ENOSPC: then none was taken. */
+/* Take `count` blocks (PRIVATE, one reference each): EMPTY ones, then evicted ones. 0, or -ENOSPC:
+ * then none was taken. */
 int block_pool_take(struct block_pool *pool, uint32_t count, uint32_t *ret_ids);
 void block_pool_ref(struct block_pool *pool, uint32_t id);
 /* Give references back, last id first (tail of a sequence first). */

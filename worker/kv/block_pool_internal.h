@@ -1,10 +1,11 @@
 /* block_pool_internal.h - the pool's books, shared by block_pool.c (who holds a block), publish.c
- * (who finds it) and pool_check.c. Not for other folders. */
+ * (who finds it), the eviction policies and pool_check.c. Not for other folders. */
 #ifndef REFRAIN_WORKER_KV_BLOCK_POOL_INTERNAL_H
 #define REFRAIN_WORKER_KV_BLOCK_POOL_INTERNAL_H
 
 #include "worker/kv/block_pool.h"
 #include "worker/kv/evicted.h"
+#include "worker/kv/eviction.h"
 #include "worker/kv/hash_index.h"
 
 struct block {
@@ -16,16 +17,23 @@ struct block {
     uint32_t children;     /* published children; evicted only with none */
     uint32_t parent_id;    /* BLOCK_NONE: first block of a chain */
     uint32_t newer, older; /* siblings under one parent hash */
-    uint32_t free_prev, free_next;
+    uint32_t prev, next;   /* among the EMPTY ones; CACHED: the policy's */
     uint8_t state;
     uint8_t tokens; /* published: 0, a tail's 1..15, or BLOCK_TOKENS */
+};
+
+/* A list through block->prev and next. */
+struct block_list {
+    uint32_t head, tail; /* BLOCK_NONE: no block */
 };
 
 struct block_pool {
     struct block *blocks;
     uint32_t blocks_total;
     bool prefix_caching;
-    uint32_t free_head, free_tail;
+    struct block_list empty; /* taken from and given back to its head */
+    const struct eviction_policy *eviction;
+    void *eviction_state;        /* the policy's */
     struct hash_index by_hash;   /* full published blocks */
     struct hash_index by_parent; /* the newest child of each parent hash */
     struct evicted evicted;
@@ -43,7 +51,12 @@ void block_unpublish(struct block_pool *pool, uint32_t id);
 /* One more SHARED child: the parent is held, and its parent, up to the first that was held. */
 void block_pin_parent(struct block_pool *pool, uint32_t id);
 void block_set_state(struct block_pool *pool, uint32_t id, enum block_state next);
-void block_free_remove(struct block_pool *pool, uint32_t id);
-void block_free_push_head(struct block_pool *pool, uint32_t id);
+/* A CACHED block without children becomes EMPTY and is no longer the policy's. `why` BLOCK_LOSSES:
+ * nothing is lost, its tokens are in a newer block. */
+void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why);
+
+void block_list_push_head(struct block_pool *pool, struct block_list *list, uint32_t id);
+void block_list_push_tail(struct block_pool *pool, struct block_list *list, uint32_t id);
+void block_list_remove(struct block_pool *pool, struct block_list *list, uint32_t id);
 
 #endif

@@ -1,35 +1,31 @@
 /* pool_check.c - every invariant of the pool, asserted. O(blocks * siblings in the worst case).
  *
  * Walks the structures one after the other and compares what each says about a block with what the
- * block says: state counts, free list (order included), both indexes, parents, pins, digest. */
+ * block says: state counts, the empty ones, both indexes, parents, pins, digest; the policy checks
+ * its own order. */
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "worker/kv/block_pool_internal.h"
 
 struct tally {
-    uint32_t *place;    /* in the free list, from 1; 0: not in it */
     uint32_t *pins;     /* SHARED children found */
     uint32_t *children; /* published children found */
 };
 
-static void check_free_list(const struct block_pool *pool, struct tally *tally)
+static void check_empty(const struct block_pool *pool)
 {
-    uint32_t at = pool->free_head, before = BLOCK_NONE, count = 0;
-    bool cached_seen = false;
+    uint32_t at = pool->empty.head, before = BLOCK_NONE, count = 0;
 
     while (at != BLOCK_NONE) {
         const struct block *block = &pool->blocks[at];
-        ASSERT(block->free_prev == before);
-        ASSERT(block->state == BLOCK_EMPTY || block->state == BLOCK_CACHED);
-        cached_seen |= block->state == BLOCK_CACHED;
-        ASSERT(!cached_seen || block->state == BLOCK_CACHED); /* empty ones first */
-        ASSERT(tally->place[at] == 0);
-        tally->place[at] = ++count;
+        ASSERT(block->prev == before);
+        ASSERT(block->state == BLOCK_EMPTY);
+        ASSERT(count++ < pool->counts.empty);
         before = at;
-        at = block->free_next;
+        at = block->next;
     }
-    ASSERT(pool->free_tail == before);
-    ASSERT(count == block_pool_available(pool));
+    ASSERT(pool->empty.tail == before);
+    ASSERT(count == pool->counts.empty);
 }
 
 static void check_references(const struct block *block)
@@ -51,7 +47,7 @@ static void check_references(const struct block *block)
     ASSERT(block->tokens == BLOCK_TOKENS || block->children == 0);
 }
 
-static void check_parent(const struct block_pool *pool, const struct tally *tally, uint32_t id)
+static void check_parent(const struct block_pool *pool, struct tally *tally, uint32_t id)
 {
     const struct block *block = &pool->blocks[id];
 
@@ -64,8 +60,6 @@ static void check_parent(const struct block_pool *pool, const struct tally *tall
     if (block->state == BLOCK_SHARED) {
         ASSERT(parent->state == BLOCK_SHARED);
         tally->pins[block->parent_id]++;
-    } else if (parent->state == BLOCK_CACHED) {
-        ASSERT(tally->place[id] < tally->place[block->parent_id]);
     }
 }
 
@@ -111,12 +105,11 @@ static void check_totals(const struct block_pool *pool, const struct tally *tall
 void block_pool_check(const struct block_pool *pool)
 {
     struct tally tally = {
-        .place = mem_calloc(pool->blocks_total, sizeof(uint32_t)),
         .pins = mem_calloc(pool->blocks_total, sizeof(uint32_t)),
         .children = mem_calloc(pool->blocks_total, sizeof(uint32_t)),
     };
 
-    check_free_list(pool, &tally);
+    check_empty(pool);
     for (uint32_t id = 0; id < pool->blocks_total; id++) {
         check_references(&pool->blocks[id]);
         if (pool->blocks[id].tokens == 0)
@@ -125,7 +118,7 @@ void block_pool_check(const struct block_pool *pool)
         check_siblings(pool, id);
     }
     check_totals(pool, &tally);
-    mem_free(tally.place);
+    pool->eviction->check(pool);
     mem_free(tally.pins);
     mem_free(tally.children);
 }

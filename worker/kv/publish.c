@@ -96,11 +96,8 @@ static void drop_superseded_tails(struct block_pool *pool, struct block_hash par
         const struct block *block = &pool->blocks[at];
         uint32_t older = block->older;
         if (block->state == BLOCK_CACHED && block->tokens < BLOCK_TOKENS &&
-            common_tokens(block, ids, count) == block->tokens) {
-            block_unpublish(pool, at);
-            block_free_remove(pool, at);
-            block_free_push_head(pool, at);
-        }
+            common_tokens(block, ids, count) == block->tokens)
+            block_lose(pool, at, BLOCK_LOSSES);
         at = older;
     }
 }

@@ -2,7 +2,8 @@
  *
  * A driver draws operations as a few sequences would make them (and some that no sequence makes:
  * sealing out of order, holding single blocks), runs each on the pool and on the model, and
- * compares what comes back: ids taken, states, references, matches, counts, events. Hashes are cut
+ * compares what comes back: ids taken, states, references, matches, counts, events. Of a policy
+ * other than LRU the victim may be any cached block without children. Hashes are cut
  * to a few bits where `narrow`, so that collisions are common. Draws come from a generator
  * (property test) or from a fuzzer's bytes. Compared with ASSERT, so that both can use it. */
 #ifndef REFRAIN_TESTS_POOL_MODEL_H
@@ -12,7 +13,7 @@
 #include <string.h>
 
 #include "proto/base/assert.h"
-#include "worker/kv/block_pool.h"
+#include "worker/kv/block_pool_internal.h"
 
 #define MODEL_BLOCKS_MAX 24u
 #define MODEL_SEQUENCES 6u
@@ -37,11 +38,12 @@ struct model_sequence {
 
 struct pool_model {
     struct block_pool *pool;
-    bool caching, narrow;
+    bool caching, narrow, lru;
     uint32_t blocks_total;
     struct model_block blocks[MODEL_BLOCKS_MAX];
     uint32_t free_list[MODEL_BLOCKS_MAX], free_count;
-    uint64_t now, evictions, stored, removed, digest;
+    uint64_t now, evictions, resets, stored, removed, digest;
+    struct block_hash told; /* by on_evict; on_removed must follow */
     struct model_sequence sequences[MODEL_SEQUENCES];
     uint32_t holds[MODEL_HOLDS];
     uint32_t (*draw)(void *user, uint32_t below);
@@ -133,6 +135,14 @@ static inline void model_forget(struct pool_model *m, uint32_t id)
     }
     block->tokens = 0;
     block->parent_id = BLOCK_NONE;
+}
+
+static inline void model_forget_tree(struct pool_model *m, uint32_t id)
+{
+    for (uint32_t child = 0; child < m->blocks_total; child++)
+        if (m->blocks[child].tokens > 0 && m->blocks[child].parent_id == id)
+            model_forget_tree(m, child);
+    model_forget(m, id);
 }
 
 static inline uint32_t model_common(const struct model_block *block, const uint32_t *ids,
@@ -240,7 +250,7 @@ static inline void model_compare(struct pool_model *m)
     block_pool_counts(m->pool, &counts);
     ASSERT(counts.empty == states[BLOCK_EMPTY] && counts.private_ == states[BLOCK_PRIVATE]);
     ASSERT(counts.shared == states[BLOCK_SHARED] && counts.cached == states[BLOCK_CACHED]);
-    ASSERT(counts.evictions_total == m->evictions);
+    ASSERT(counts.evictions_total == m->evictions && counts.lost[BLOCK_LOST_RESET] == m->resets);
     ASSERT(block_pool_available(m->pool) == m->free_count);
     ASSERT(block_pool_digest(m->pool) == m->digest);
     ASSERT(m->stored == 0 && m->removed == 0); /* each event was expected */
@@ -299,9 +309,10 @@ static inline void model_op_take(struct pool_model *m, struct model_sequence *se
     int r = block_pool_take(m->pool, count, ids);
     ASSERT(r == (count <= m->free_count ? 0 : -ENOSPC));
     for (uint32_t i = 0; r == 0 && i < count; i++) {
-        uint32_t id = m->free_list[0];
-        ASSERT(ids[i] == id);
+        uint32_t id = ids[i];
+        ASSERT(id == m->free_list[0] || (!m->lru && m->blocks[m->free_list[0]].tokens > 0));
         if (m->blocks[id].tokens > 0) {
+            ASSERT(m->blocks[id].is_free);
             m->evictions++;
             model_forget(m, id);
         }
@@ -388,7 +399,15 @@ static inline void model_op_reset(struct pool_model *m)
     block_pool_reset_cache(m->pool);
     for (uint32_t i = 0; i < m->free_count; i++)
         if (m->blocks[m->free_list[i]].tokens > 0)
-            model_forget(m, m->free_list[i]);
+            m->resets++;
+    for (uint32_t id = 0; id < m->blocks_total; id++)
+        if (m->blocks[id].is_free && m->blocks[id].tokens > 0)
+            model_forget_tree(m, id);
+    m->free_count = 0; /* in which order they are empty now is nobody's business */
+    for (uint32_t id = m->pool->empty.head; id != BLOCK_NONE; id = m->pool->blocks[id].next) {
+        ASSERT(m->blocks[id].is_free);
+        model_free_insert(m, id, false);
+    }
 }
 
 static inline void model_op(struct pool_model *m)
@@ -420,19 +439,39 @@ static inline void model_on_removed(void *user, struct block_hash hash)
 {
     struct pool_model *m = user;
     ASSERT(model_find(m, hash) != BLOCK_NONE);
+    ASSERT(block_hash_equal(hash, m->told));
     m->removed++;
 }
 
-static inline void model_init(struct pool_model *m, uint32_t blocks_total, bool caching,
+static inline void model_on_evict(void *user, const struct block_evicted *evicted)
+{
+    struct pool_model *m = user;
+    const struct model_block *block = &m->blocks[evicted->id];
+
+    ASSERT(block->tokens == BLOCK_TOKENS && block->refs == 0);
+    ASSERT(block_hash_equal(evicted->hash, block->hash));
+    ASSERT(block_hash_equal(evicted->parent, block->parent));
+    ASSERT(evicted->first == (block->parent_id == BLOCK_NONE));
+    ASSERT(memcmp(evicted->ids, block->ids, sizeof(block->ids)) == 0);
+    m->told = evicted->hash;
+}
+
+static inline void model_init(struct pool_model *m, const struct block_pool_settings *wanted,
                               bool narrow, uint32_t (*draw)(void *user, uint32_t below), void *user)
 {
-    const struct block_events events = {model_on_stored, model_on_removed, m};
+    struct block_pool_settings settings = *wanted;
+    uint32_t blocks_total = wanted->blocks_total;
 
     ASSERT(blocks_total <= MODEL_BLOCKS_MAX);
     memset(m, 0, sizeof(*m));
-    m->caching = caching;
+    m->caching = wanted->prefix_caching;
     m->narrow = narrow;
+    m->lru = wanted->eviction == &eviction_lru;
     m->blocks_total = blocks_total;
+    settings.events = (struct block_events){.on_stored = model_on_stored,
+                                            .on_removed = model_on_removed,
+                                            .on_evict = model_on_evict,
+                                            .user = m};
     m->draw = draw;
     m->user = user;
     for (uint32_t id = 0; id < blocks_total; id++) {
@@ -443,7 +482,7 @@ static inline void model_init(struct pool_model *m, uint32_t blocks_total, bool 
         m->holds[i] = BLOCK_NONE;
     for (uint32_t i = 0; i < MODEL_SEQUENCES; i++)
         model_rehash(m, &m->sequences[i]);
-    int r = block_pool_new(blocks_total, caching, &events, &m->pool, NULL);
+    int r = block_pool_new(&settings, &m->pool, NULL);
     ASSERT(r == 0);
 }
 

@@ -53,10 +53,14 @@ static void on_removed(void *user, struct block_hash hash)
 
 static void begin(struct fixture *f, uint32_t blocks_total, bool caching)
 {
-    const struct block_events events = {on_stored, on_removed, f};
+    const struct block_pool_settings settings = {
+        .blocks_total = blocks_total,
+        .prefix_caching = caching,
+        .events = {.on_stored = on_stored, .on_removed = on_removed, .user = f},
+    };
 
     memset(f, 0, sizeof(*f));
-    assert_int_equal(block_pool_new(blocks_total, caching, &events, &f->pool, NULL), 0);
+    assert_int_equal(block_pool_new(&settings, &f->pool, NULL), 0);
 }
 
 static void end(struct fixture *f)
@@ -105,9 +109,11 @@ static void test_new_without_blocks_is_refused(void **state)
     struct block_pool *pool = NULL;
     struct errmsg err = {""};
     (void)state;
-    assert_int_equal(block_pool_new(0, true, NULL, &pool, &err), -EINVAL);
+    struct block_pool_settings settings = {.blocks_total = 0};
+    assert_int_equal(block_pool_new(&settings, &pool, &err), -EINVAL);
     assert_non_null(strstr(err.text, "0 blocks"));
-    assert_int_equal(block_pool_new(UINT32_MAX, true, NULL, &pool, &err), -EINVAL);
+    settings.blocks_total = UINT32_MAX;
+    assert_int_equal(block_pool_new(&settings, &pool, &err), -EINVAL);
     assert_null(pool);
 }
 

@@ -30,8 +30,12 @@ static void run(uint64_t seed)
     static struct pool_model model;
     uint64_t random = seed;
 
-    model_init(&model, 1 + draw_random(&random, MODEL_BLOCKS_MAX), seed % 10 != 0, seed % 2 != 0,
-               draw_random, &random);
+    const struct block_pool_settings settings = {
+        .blocks_total = 1 + draw_random(&random, MODEL_BLOCKS_MAX),
+        .prefix_caching = seed % 10 != 0,
+        .eviction = eviction_policies[seed / 2 % eviction_policies_count()],
+    };
+    model_init(&model, &settings, seed % 2 != 0, draw_random, &random);
     for (uint32_t i = 0; i < OPERATIONS / RUNS; i++) {
         model_op(&model);
         if (i % 4 == 0)

@@ -6,9 +6,11 @@
 
 static struct block_pool *new_pool(uint32_t blocks_total)
 {
+    const struct block_pool_settings settings = {.blocks_total = blocks_total,
+                                                 .prefix_caching = true};
     struct block_pool *pool = NULL;
 
-    assert_int_equal(block_pool_new(blocks_total, true, NULL, &pool, NULL), 0);
+    assert_int_equal(block_pool_new(&settings, &pool, NULL), 0);
     return pool;
 }
 

@@ -88,10 +88,11 @@ static inline uint32_t fake_alone(const struct sequence_params *params, uint32_t
 static inline void fake_engine_init(struct fake_engine *engine, uint32_t blocks, bool caching,
                                     const struct scheduler_settings *settings)
 {
+    const struct block_pool_settings pool = {.blocks_total = blocks, .prefix_caching = caching};
     struct errmsg err;
 
     memset(engine, 0, sizeof(*engine));
-    assert_int_equal(block_pool_new(blocks, caching, NULL, &engine->pool, &err), 0);
+    assert_int_equal(block_pool_new(&pool, &engine->pool, &err), 0);
     assert_int_equal(scheduler_new(settings, engine->pool, &engine->scheduler, &err), 0);
     engine->blocks = blocks;
     engine->vocab_size = settings->vocab_size;

@@ -376,6 +376,8 @@ static void test_each_walks_waiting_then_running_until_told_to_stop(void **state
     fake_engine_done(&engine);
 }
 
+static const struct block_pool_settings pool_settings = {.blocks_total = 8, .prefix_caching = true};
+
 /* Ours are private where another one was first; when that one's are evicted, ours take their place.
  */
 static void test_private_copy_is_published_when_the_first_one_is_gone(void **state)
@@ -383,7 +385,7 @@ static void test_private_copy_is_published_when_the_first_one_is_gone(void **sta
     struct block_pool *pool = NULL;
     uint32_t scratch[8], found[4], taken[5];
     (void)state;
-    assert_int_equal(block_pool_new(8, true, NULL, &pool, NULL), 0);
+    assert_int_equal(block_pool_new(&pool_settings, &pool, NULL), 0);
     struct sequence_params params = fake_params("a", prompt, 60, 4);
     struct sequence *a = sequence_new(&params, 64);
     struct sequence *b = sequence_new(&params, 64);
@@ -418,7 +420,7 @@ static void test_chain_that_collides_gets_no_children_from_us(void **state)
     struct block_pool *pool = NULL;
     uint32_t scratch[8], found[4];
     (void)state;
-    assert_int_equal(block_pool_new(8, true, NULL, &pool, NULL), 0);
+    assert_int_equal(block_pool_new(&pool_settings, &pool, NULL), 0);
     struct sequence_params params = fake_params("a", prompt, 60, 4);
     struct sequence_params other = fake_params("b", prompt + 1, 60, 4);
     struct sequence *a = sequence_new(&params, 64);
