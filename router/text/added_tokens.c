@@ -10,7 +10,14 @@
  *
  * lstrip and rstrip: the token swallows the white space before or behind it (Hugging Face's
  * AddedToken). single_word: it counts only where no letter, mark, number or '_' touches it.
- * `normalized` makes no difference here: such tokens are matched in the raw text too. */
+ * `normalized` makes no difference here: such tokens are matched in the raw text too.
+ *
+ * Seams are found once, at the start: a control token t is one when no added token can overlap an
+ * occurrence of it and win. Those that could begin before it (an end of theirs is a beginning of
+ * t, or t lies inside) or go on behind it (t is their beginning). With a border that is no space,
+ * letter, mark, number or '_', no white space that another token swallows and no single_word can
+ * see the difference between a seam and the end of the text. Cost: each added token walks the trie
+ * from each of its bytes, mostly one step. */
 #include "router/text/added_tokens.h"
 
 #include <string.h>
@@ -19,18 +26,28 @@
 #include "proto/base/mem.h"
 #include "router/text/pair_map.h"
 
-enum begins { BEGINS_ANY = 1, BEGINS_USER_DEFINED = 2 };
+enum begins { BEGINS_ANY = 1, BEGINS_USER_DEFINED = 2, BEGINS_CONTROL = 4 };
 
 struct added_tokens {
     const struct vocabulary *vocabulary;
     struct pair_map edges; /* (node << 8 | byte) -> first: node below, second: id + 1 or 0 */
     uint32_t nodes;
     uint8_t begins[256]; /* enum begins, by first byte */
+    bool *seams;         /* by id */
 };
 
 static bool is_added(uint8_t type)
 {
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
+}
+
+/* Start of the code point that ends at `at` > 0. */
+static size_t step_back(const char *text, size_t at)
+{
+    do {
+        at--;
+    } while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80);
+    return at;
 }
 
 static void insert(struct added_tokens *added, uint32_t id)
@@ -40,9 +57,10 @@ static void insert(struct added_tokens *added, uint32_t id)
     uint32_t node = 0;
     if (bytes == 0 || utf8_valid_bytes((const char *)text, bytes) != bytes)
         return; /* would cut a character in two */
-    added->begins[text[0]] |= BEGINS_ANY;
-    if (added->vocabulary->card->token_types[id] == TOKEN_USER_DEFINED)
-        added->begins[text[0]] |= BEGINS_USER_DEFINED;
+    added->begins[text[0]] |=
+        BEGINS_ANY |
+        (added->vocabulary->card->token_types[id] == TOKEN_USER_DEFINED ? BEGINS_USER_DEFINED
+                                                                        : BEGINS_CONTROL);
     for (size_t i = 0; i < bytes; i++) {
         bool is_new = false;
         struct pair_entry *edge =
@@ -55,7 +73,125 @@ static void insert(struct added_tokens *added, uint32_t id)
     }
 }
 
-struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary)
+/* The edge for one more byte, or NULL; moves *node on. */
+static const struct pair_entry *step(const struct added_tokens *added, uint32_t *node, char byte)
+{
+    const struct pair_entry *edge =
+        pair_map_find(&added->edges, (uint64_t)*node << 8 | (unsigned char)byte);
+    if (edge != NULL)
+        *node = edge->first;
+    return edge;
+}
+
+static bool is_control(const struct added_tokens *added, uint32_t id)
+{
+    return added->vocabulary->card->token_types[id] != TOKEN_USER_DEFINED;
+}
+
+/* --- seams ----------------------------------------------------------------------------------- */
+
+/* Where the tokens that `text` can overlap are: the token ends inside `text` (no seam), or `text`
+ * ends inside the token (its node). */
+static void mark_overlaps(struct added_tokens *added, const char *text, size_t bytes, bool *ends)
+{
+    for (size_t from = 0; from < bytes; from++) {
+        uint32_t node = 0;
+        for (size_t at = from; at < bytes; at++) {
+            const struct pair_entry *edge = step(added, &node, text[at]);
+            bool last = at + 1 == bytes;
+            if (edge == NULL || (last && from == 0))
+                break; /* nothing begins so, or `text` itself */
+            if (edge->second != 0)
+                added->seams[edge->second - 1] = false;
+            ends[node] = ends[node] || last;
+        }
+    }
+}
+
+/* Does the trie end with this token, and no node on the way is marked? */
+static bool is_apart(const struct added_tokens *added, uint32_t id, const bool *ends)
+{
+    size_t bytes = 0;
+    const char *text = vocabulary_text(added->vocabulary, id, &bytes);
+    const struct pair_entry *edge = NULL;
+    uint32_t node = 0;
+    for (size_t at = 0; at < bytes; at++) {
+        edge = step(added, &node, text[at]);
+        if (edge == NULL || ends[node])
+            return false;
+    }
+    return edge != NULL && edge->second == id + 1;
+}
+
+static bool is_border(struct unicode *unicode, uint32_t code_point)
+{
+    const uint16_t inner = CP_LETTER | CP_MARK | CP_NUMBER | CP_SPACE;
+    return code_point != '_' && (unicode_bits(unicode, code_point) & inner) == 0;
+}
+
+static bool has_borders(const struct added_tokens *added, struct unicode *unicode, uint32_t id)
+{
+    size_t bytes = 0;
+    uint32_t length = 0;
+    const char *text = vocabulary_text(added->vocabulary, id, &bytes);
+    return is_border(unicode, utf8_decode(text, &length)) &&
+           is_border(unicode, utf8_decode(text + step_back(text, bytes), &length));
+}
+
+static void find_seams(struct added_tokens *added, struct unicode *unicode)
+{
+    const struct vocabulary *vocabulary = added->vocabulary;
+    const uint8_t *types = vocabulary->card->token_types, *flags = vocabulary->card->token_flags;
+    const uint8_t contextual = TOKEN_LSTRIP | TOKEN_SINGLE_WORD;
+    bool *ends = mem_zalloc(added->nodes * sizeof(*ends));
+
+    added->seams = mem_zalloc((vocabulary->count + 1) * sizeof(*added->seams));
+    for (uint32_t id = 0; id < vocabulary->count; id++)
+        added->seams[id] = types[id] == TOKEN_CONTROL;
+    for (uint32_t id = 0; id < vocabulary->count; id++) {
+        size_t bytes = 0;
+        const char *text = vocabulary_text(vocabulary, id, &bytes);
+        if (is_added(types[id]) && utf8_valid_bytes(text, bytes) == bytes)
+            mark_overlaps(added, text, bytes, ends);
+    }
+    for (uint32_t id = 0; id < vocabulary->count; id++)
+        added->seams[id] = added->seams[id] && (flags == NULL || (flags[id] & contextual) == 0) &&
+                           is_apart(added, id, ends) && has_borders(added, unicode, id);
+    mem_free(ends);
+}
+
+bool added_tokens_is_seam(const struct added_tokens *added, uint32_t id)
+{
+    return id < added->vocabulary->count && added->seams[id];
+}
+
+bool added_tokens_next_seam(const struct added_tokens *added, const char *text, size_t at,
+                            size_t end, struct added_match *ret_match, bool *ret_controls)
+{
+    for (size_t start = at; start < end; start++) {
+        uint32_t node = 0;
+        bool other = false;
+        if ((added->begins[(unsigned char)text[start]] & BEGINS_CONTROL) == 0)
+            continue;
+        for (size_t i = start; i < end; i++) {
+            const struct pair_entry *edge = step(added, &node, text[i]);
+            if (edge == NULL)
+                break;
+            if (edge->second != 0 && added->seams[edge->second - 1]) {
+                *ret_match = (struct added_match){start, i + 1, edge->second - 1};
+                return true; /* none is longer */
+            }
+            other = other || (edge->second != 0 && is_control(added, edge->second - 1));
+        }
+        if (other)
+            *ret_controls = true;
+    }
+    return false;
+}
+
+/* --- making one ------------------------------------------------------------------------------ */
+
+struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary, struct unicode *unicode)
 {
     struct added_tokens *added = mem_zalloc(sizeof(*added));
     added->vocabulary = vocabulary;
@@ -65,6 +201,7 @@ struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary)
         if (is_added(vocabulary->card->token_types[id]))
             insert(added, id);
     }
+    find_seams(added, unicode);
     return added;
 }
 
@@ -73,8 +210,11 @@ void added_tokens_free(struct added_tokens *added)
     if (added == NULL)
         return;
     pair_map_done(&added->edges);
+    mem_free(added->seams);
     mem_free(added);
 }
+
+/* --- matching -------------------------------------------------------------------------------- */
 
 /* Does [start, end) touch a literal span? `start` never goes back. */
 static bool touches_literal(struct added_search *search, size_t start, size_t end)
@@ -94,15 +234,6 @@ static bool touches_literal(struct added_search *search, size_t start, size_t en
 static bool is_word_bits(uint16_t bits)
 {
     return (bits & (CP_LETTER | CP_MARK | CP_NUMBER)) != 0;
-}
-
-/* Start of the code point that ends at `at` > 0. */
-static size_t step_back(const char *text, size_t at)
-{
-    do {
-        at--;
-    } while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80);
-    return at;
 }
 
 static bool stands_alone(struct unicode *unicode, const struct added_search *search, size_t start,
@@ -126,8 +257,7 @@ static bool counts(const struct added_tokens *added, struct unicode *unicode,
                    struct added_search *search, uint32_t id, size_t start, size_t end)
 {
     const struct model_card *card = added->vocabulary->card;
-    if (card->token_types[id] != TOKEN_USER_DEFINED &&
-        (!search->control || touches_literal(search, start, end)))
+    if (is_control(added, id) && (!search->control || touches_literal(search, start, end)))
         return false;
     if (card->token_flags != NULL && (card->token_flags[id] & TOKEN_SINGLE_WORD) != 0)
         return stands_alone(unicode, search, start, end);
@@ -141,17 +271,23 @@ static bool match_at(const struct added_tokens *added, struct unicode *unicode,
     bool found = false;
     uint32_t node = 0;
     for (size_t at = start; at < search->bytes; at++) {
-        const struct pair_entry *edge =
-            pair_map_find(&added->edges, (uint64_t)node << 8 | (unsigned char)search->text[at]);
+        const struct pair_entry *edge = step(added, &node, search->text[at]);
         if (edge == NULL)
             break;
-        node = edge->first;
         if (edge->second != 0 && counts(added, unicode, search, edge->second - 1, start, at + 1)) {
             *ret_match = (struct added_match){start, at + 1, edge->second - 1};
             found = true;
         }
     }
     return found;
+}
+
+size_t added_tokens_trim(struct unicode *unicode, const char *text, size_t at, size_t end)
+{
+    uint32_t length = 0;
+    while (at < end && (unicode_bits(unicode, utf8_decode(text + at, &length)) & CP_SPACE) != 0)
+        at += length;
+    return at;
 }
 
 /* Take in the white space that the token swallows, but nothing before `from`. */
@@ -168,12 +304,8 @@ static void strip(const struct added_tokens *added, struct unicode *unicode,
             break;
         match->start = before;
     }
-    while ((flags[match->id] & TOKEN_RSTRIP) != 0 && match->end < search->bytes) {
-        uint32_t behind = utf8_decode(search->text + match->end, &length);
-        if ((unicode_bits(unicode, behind) & CP_SPACE) == 0)
-            break;
-        match->end += length;
-    }
+    if ((flags[match->id] & TOKEN_RSTRIP) != 0)
+        match->end = added_tokens_trim(unicode, search->text, match->end, search->bytes);
 }
 
 bool added_tokens_next(const struct added_tokens *added, struct unicode *unicode,

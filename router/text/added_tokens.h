@@ -30,10 +30,19 @@ struct added_match {
 };
 
 /* The vocabulary must outlive it. */
-struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary);
+struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary, struct unicode *unicode);
 void added_tokens_free(struct added_tokens *added);
 /* The first match at or after `at`; false: none until the end. `at` never goes back. */
 bool added_tokens_next(const struct added_tokens *added, struct unicode *unicode,
                        struct added_search *search, size_t at, struct added_match *ret_match);
+
+/* The first seam (tokenizer.h) that lies whole in [at, end), which touches no literal span; false:
+ * none. *ret_controls is set when other control tokens may be recognised before it, and is not
+ * touched otherwise. */
+bool added_tokens_next_seam(const struct added_tokens *added, const char *text, size_t at,
+                            size_t end, struct added_match *ret_match, bool *ret_controls);
+bool added_tokens_is_seam(const struct added_tokens *added, uint32_t id);
+/* Drop what TOKEN_RSTRIP of a token that ends at `at` swallows: the first byte behind it. */
+size_t added_tokens_trim(struct unicode *unicode, const char *text, size_t at, size_t end);
 
 #endif

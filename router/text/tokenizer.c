@@ -86,6 +86,16 @@ int token_ids_add(struct token_ids *ids, uint32_t id)
     return 0;
 }
 
+int token_ids_append(struct token_ids *ids, const uint32_t *more, size_t count)
+{
+    int r = token_ids_reserve(ids, count);
+    if (r < 0 || count == 0)
+        return r;
+    memcpy(ids->ids + ids->count, more, count * sizeof(*more));
+    ids->count += count;
+    return 0;
+}
+
 /* --- making one ------------------------------------------------------------------------------ */
 
 static int make_model(struct tokenizer *tokenizer, struct errmsg *err)
@@ -121,7 +131,7 @@ int tokenizer_new(struct model_card *card, struct tokenizer **ret_tokenizer, str
     tokenizer->nfc = card->normalize_nfc;
     unicode_init(&tokenizer->unicode);
     tokenizer->vocabulary = vocabulary_new(card);
-    tokenizer->added = added_tokens_new(tokenizer->vocabulary);
+    tokenizer->added = added_tokens_new(tokenizer->vocabulary, &tokenizer->unicode);
     tokenizer->cache = word_cache_new();
     buffer_init(&tokenizer->composed, (size_t)TEXT_BYTES_MAX * 4);
     buffer_init(&tokenizer->spaced, (size_t)TEXT_BYTES_MAX * 4);
@@ -168,14 +178,8 @@ static int encode_word(void *owner, const char *word, size_t bytes)
     size_t before = out->count, count = 0;
     if (bytes <= WORD_CACHE_WORD_MAX) {
         const uint32_t *ids = word_cache_get(tokenizer->cache, word, bytes, hash, &count);
-        if (ids != NULL) {
-            int r = token_ids_reserve(out, count);
-            if (r < 0)
-                return r;
-            memcpy(out->ids + before, ids, count * sizeof(*ids));
-            out->count += count;
-            return 0;
-        }
+        if (ids != NULL)
+            return token_ids_append(out, ids, count);
     }
     int r = tokenizer->bpe != NULL   ? bpe_word(tokenizer->bpe, word, bytes, hash, out)
             : tokenizer->spm != NULL ? spm_word(tokenizer->spm, word, bytes, out)
@@ -253,26 +257,30 @@ static int encode_segment(struct encoding *encoding, const char *text, size_t by
                                   : encode_sentencepiece(encoding, text, bytes);
 }
 
+/* The text of `search` from `at` on. */
+static int encode_rest(struct encoding *encoding, struct added_search *search, size_t at)
+{
+    struct tokenizer *tokenizer = encoding->tokenizer;
+    struct added_match match = {0};
+    int r = 0;
+    while (r == 0 && added_tokens_next(tokenizer->added, &tokenizer->unicode, search, at, &match)) {
+        r = encode_segment(encoding, search->text + at, match.start - at);
+        if (r == 0)
+            r = token_ids_add(encoding->out, match.id);
+        at = match.end;
+    }
+    return r == 0 ? encode_segment(encoding, search->text + at, search->bytes - at) : r;
+}
+
 static int encode_valid(struct encoding *encoding, const char *text, size_t bytes,
                         const struct tokenize_options *options)
 {
-    struct tokenizer *tokenizer = encoding->tokenizer;
     struct added_search search = {.text = text,
                                   .bytes = bytes,
                                   .control = options->parse_special,
                                   .literal = options->literal,
                                   .literal_count = options->literal_count};
-    struct added_match match = {0};
-    size_t at = 0;
-    int r = 0;
-    while (r == 0 &&
-           added_tokens_next(tokenizer->added, &tokenizer->unicode, &search, at, &match)) {
-        r = encode_segment(encoding, text + at, match.start - at);
-        if (r == 0)
-            r = token_ids_add(encoding->out, match.id);
-        at = match.end;
-    }
-    return r == 0 ? encode_segment(encoding, text + at, bytes - at) : r;
+    return encode_rest(encoding, &search, 0);
 }
 
 /* Replace each bad byte by U+FFFD and move the literal spans along: a start goes with the beginning
@@ -317,26 +325,115 @@ static int encode_invalid(struct encoding *encoding, const char *text, size_t by
     return r;
 }
 
+int tokenizer_add_bos(const struct tokenizer *tokenizer, const struct tokenize_options *options,
+                      struct token_ids *out)
+{
+    const struct model_card *card = tokenizer->card;
+    bool wanted = options->add_special && card->add_bos && card->bos != TOKEN_ID_NONE;
+    return wanted ? token_ids_add(out, card->bos) : 0;
+}
+
+int tokenizer_add_eos(const struct tokenizer *tokenizer, const struct tokenize_options *options,
+                      struct token_ids *out)
+{
+    const struct model_card *card = tokenizer->card;
+    bool wanted = options->add_special && card->add_eos && card->eos != TOKEN_ID_NONE;
+    return wanted ? token_ids_add(out, card->eos) : 0;
+}
+
 int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
                      const struct tokenize_options *options, struct token_ids *out)
 {
     static const struct tokenize_options plain = {0};
     struct encoding encoding = {.tokenizer = tokenizer, .out = out};
-    const struct model_card *card = tokenizer->card;
     size_t before = out->count;
-    int r = 0;
     if (bytes > TEXT_BYTES_MAX)
         return -E2BIG;
     if (options == NULL)
         options = &plain;
-    if (options->add_special && card->add_bos && card->bos != TOKEN_ID_NONE)
-        r = token_ids_add(out, card->bos);
+    int r = tokenizer_add_bos(tokenizer, options, out);
     if (r == 0)
         r = utf8_valid_bytes(text, bytes) == bytes
                 ? encode_valid(&encoding, text, bytes, options)
                 : encode_invalid(&encoding, text, bytes, options);
-    if (r == 0 && options->add_special && card->add_eos && card->eos != TOKEN_ID_NONE)
-        r = token_ids_add(out, card->eos);
+    if (r == 0)
+        r = tokenizer_add_eos(tokenizer, options, out);
+    if (r < 0)
+        out->count = before;
+    return r;
+}
+
+/* --- seams ----------------------------------------------------------------------------------- */
+
+/* The next stretch of text from walk->at on without a literal span: where it ends; walk->at moves
+ * to where it begins. Empty spans do not count, as in matching. */
+static size_t next_glue(struct segment_walk *walk)
+{
+    const struct text_range *literal = walk->options->literal;
+    for (; walk->literal_at < walk->options->literal_count; walk->literal_at++) {
+        const struct text_range *span = &literal[walk->literal_at];
+        if (span->end <= walk->at || span->start == span->end)
+            continue;
+        if (span->start > walk->at)
+            return span->start < walk->bytes ? span->start : walk->bytes;
+        walk->at = span->end < walk->bytes ? span->end : walk->bytes;
+    }
+    return walk->bytes;
+}
+
+bool tokenizer_is_seam(const struct tokenizer *tokenizer, uint32_t id, bool *ret_trim)
+{
+    const uint8_t *flags = tokenizer->card->token_flags;
+    if (!added_tokens_is_seam(tokenizer->added, id))
+        return false;
+    *ret_trim = flags != NULL && (flags[id] & TOKEN_RSTRIP) != 0;
+    return true;
+}
+
+bool tokenizer_next_segment(const struct tokenizer *tokenizer, struct segment_walk *walk,
+                            struct text_segment *ret_segment)
+{
+    struct text_segment segment = {.start = walk->at,
+                                   .end = walk->bytes,
+                                   .behind = walk->bytes,
+                                   .seam = TOKEN_ID_NONE,
+                                   .trim = walk->trim,
+                                   .literal_at = walk->literal_at};
+    struct added_match match = {0};
+    if (walk->over)
+        return false;
+    walk->over = true;
+    while (walk->options->parse_special && walk->at < walk->bytes) {
+        size_t glue_end = next_glue(walk);
+        if (added_tokens_next_seam(tokenizer->added, walk->text, walk->at, glue_end, &match,
+                                   &segment.controls)) {
+            segment.end = match.start;
+            segment.behind = walk->at = match.end;
+            segment.seam = match.id;
+            walk->over = !tokenizer_is_seam(tokenizer, match.id, &walk->trim);
+            ASSERT(!walk->over);
+            break;
+        }
+        walk->at = glue_end;
+    }
+    *ret_segment = segment;
+    return true;
+}
+
+int tokenizer_encode_segment(struct tokenizer *tokenizer, const struct segment_walk *walk,
+                             const struct text_segment *segment, struct token_ids *out)
+{
+    struct encoding encoding = {.tokenizer = tokenizer, .out = out};
+    struct added_search search = {.text = walk->text,
+                                  .bytes = segment->end,
+                                  .control = segment->controls,
+                                  .literal = walk->options->literal,
+                                  .literal_count = walk->options->literal_count,
+                                  .literal_at = segment->literal_at};
+    size_t before = out->count, at = segment->start;
+    if (segment->trim)
+        at = added_tokens_trim(&tokenizer->unicode, walk->text, at, segment->end);
+    int r = encode_rest(&encoding, &search, at);
     if (r < 0)
         out->count = before;
     return r;
