@@ -35,6 +35,17 @@ struct chat_records *chat_records_new(uint32_t entries_max)
     return records;
 }
 
+void chat_record_free(struct chat_record *record)
+{
+    if (!record)
+        return;
+    chain_done(&record->text);
+    chain_done(&record->ids);
+    mem_free(record->messages);
+    mem_free(record->borders);
+    mem_free(record);
+}
+
 static void forget_key(struct map *map, uint64_t key, const struct chat_record *record)
 {
     if (map_get_u64(map, key) == record)
@@ -54,11 +65,7 @@ static void record_drop(struct chat_records *records, struct chat_record *record
     ASSERT(records->bytes >= record->memory && records->count > 0);
     records->bytes -= record->memory;
     records->count--;
-    chain_done(&record->text);
-    chain_done(&record->ids);
-    mem_free(record->messages);
-    mem_free(record->borders);
-    mem_free(record);
+    chat_record_free(record);
 }
 
 void chat_records_free(struct chat_records *records)
@@ -180,16 +187,28 @@ static void keep_messages(struct chat_record *record, const struct conversation 
     record->memory += (kept + 1) * (sizeof(*record->messages) + sizeof(*record->borders));
 }
 
-static void keep_text(struct chat_record *record, const struct chat_turn *turn,
-                      const struct chat_answer *answer)
+struct chat_record *chat_record_new(const struct chat_turn *turn)
 {
+    const struct conversation *c = turn->conversation;
+    struct chat_record *record = mem_zalloc(sizeof(*record));
+
+    record->memory = sizeof(*record);
+    list_init(&record->used_link);
+    list_init(&record->first_link);
+    record->session = turn->session;
+    record->chain_key = c->chain[c->count];
+    record->first_key = c->first_hash;
+    record->salt = turn->salt;
+    record->kwargs = turn->kwargs;
+    record->tools = c->tools_hash;
+    record->system = c->system_hash;
+    record->first = turn->first;
+    keep_messages(record, c);
     chain_init(&record->text);
     chain_init(&record->ids);
     chat_turn_borders(turn, &record->text, record->borders, chat_record_kept(record));
-    chain_add(&record->text, answer->text, answer->text_bytes);
     chain_add(&record->ids, turn->ids, turn->ids_count * sizeof(*turn->ids));
-    chain_add(&record->ids, answer->ids, answer->ids_count * sizeof(*answer->ids));
-    record->memory += chain_memory(&record->text) + chain_memory(&record->ids);
+    return record;
 }
 
 static void add_keys(struct chat_records *records, struct chat_record *record)
@@ -197,7 +216,6 @@ static void add_keys(struct chat_records *records, struct chat_record *record)
     if (record->session)
         (void)map_set_u64(records->by_session, record->session, record);
     (void)map_set_u64(records->by_chain, record->chain_key, record);
-    list_init(&record->first_link);
     if (record->first_key == 0)
         return;
     record->first_list = map_get_u64(records->by_first, record->first_key);
@@ -209,30 +227,22 @@ static void add_keys(struct chat_records *records, struct chat_record *record)
     list_push_front(record->first_list, &record->first_link);
 }
 
-void chat_records_add(struct chat_records *records, const struct chat_turn *turn,
+void chat_records_add(struct chat_records *records, struct chat_record *record,
                       const struct chat_answer *answer)
 {
-    const struct conversation *c = turn->conversation;
+    struct chat_record *same = map_get_u64(records->by_chain, record->chain_key);
 
-    if (records->entries_max == 0)
+    if (records->entries_max == 0) {
+        chat_record_free(record);
         return;
-    struct chat_record *same = map_get_u64(records->by_chain, c->chain[c->count]);
-    if (same && same->session == turn->session)
+    }
+    if (same && same->session == record->session)
         record_drop(records, same); /* the same turn once more: the later answer counts */
-    struct chat_record *record = mem_zalloc(sizeof(*record));
-    record->memory = sizeof(*record);
-    record->session = turn->session;
-    record->chain_key = c->chain[c->count];
-    record->first_key = c->first_hash;
-    record->salt = turn->salt;
-    record->kwargs = turn->kwargs;
-    record->tools = c->tools_hash;
-    record->system = c->system_hash;
-    record->first = turn->first;
     record->group = answer->group;
     record->answer_hash = answer->content_hash;
-    keep_messages(record, c);
-    keep_text(record, turn, answer);
+    chain_add(&record->text, answer->text, answer->text_bytes);
+    chain_add(&record->ids, answer->ids, answer->ids_count * sizeof(*answer->ids));
+    record->memory += chain_memory(&record->text) + chain_memory(&record->ids);
     add_keys(records, record);
     list_push_back(&records->used, &record->used_link);
     records->bytes += record->memory;

@@ -9,8 +9,8 @@
  * must not learn what another one asked.
  *
  * Bounded: entries, and CHAT_RECORD_BYTES_MEAN bytes for each of them on average; the one not used
- * for the longest goes first. Ownership: the records own all; a pointer from find is good until
- * the next add. Thread: the loop's. */
+ * for the longest goes first. Ownership: the records own all that were added; a pointer from find
+ * is good until the next add. Thread: the loop's. */
 #ifndef REFRAIN_ROUTER_SESSION_CHAT_RECORD_H
 #define REFRAIN_ROUTER_SESSION_CHAT_RECORD_H
 
@@ -76,7 +76,11 @@ void chat_records_free(struct chat_records *records);
 /* The turn that this one most likely follows; NULL: none is known. */
 const struct chat_record *chat_records_find(struct chat_records *records,
                                             const struct chat_turn *turn);
-void chat_records_add(struct chat_records *records, const struct chat_turn *turn,
+/* The first half of a record; the turn may go then. chat_record_free() or chat_records_add(). */
+struct chat_record *chat_record_new(const struct chat_turn *turn);
+void chat_record_free(struct chat_record *record);
+/* The second half. The record is the records' now. */
+void chat_records_add(struct chat_records *records, struct chat_record *record,
                       const struct chat_answer *answer);
 /* Add the turn's text to a new chain, and fill the borders of the first `count` messages. */
 void chat_turn_borders(const struct chat_turn *turn, struct chain *chain,

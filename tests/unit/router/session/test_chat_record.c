@@ -29,7 +29,7 @@ static void add(struct chat_records *records, const char *letters, uint64_t sess
     const struct chat_answer answer = {.group = group, .text = ""};
     struct kept k;
     make(&k, letters, session, salt);
-    chat_records_add(records, &k.turn, &answer);
+    chat_records_add(records, chat_record_new(&k.turn), &answer);
     chat_records_check(records);
     talk_done(&k.talk);
 }

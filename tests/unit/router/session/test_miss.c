@@ -110,7 +110,7 @@ static void answer(struct chat_records *records, struct made *m, const char *tex
                                   .ids = ids,
                                   .ids_count = bytes - 1,
                                   .content_hash = conversation_hash_text(text, bytes)};
-    chat_records_add(records, &m->turn, &a);
+    chat_records_add(records, chat_record_new(&m->turn), &a);
     chat_records_check(records);
 }
 
