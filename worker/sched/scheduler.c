@@ -5,7 +5,7 @@
  *              +------- preempt ------+
  *
  *   plan:    expire, decodes (rank order, making room), prefill chunks, admissions
- *   commit:  computed += rows, seal, append tokens, finish, let copies' sources go, report
+ *   commit:  let copies' sources go, computed += rows, seal, append tokens, finish, report
  *
  * Why decodes first: a started answer must not stall behind a long prompt. Why prefills go before
  * admissions: what is begun holds blocks and ends the sooner. Rank is (priority, arrival)
@@ -358,13 +358,13 @@ uint32_t scheduler_commit(struct scheduler *s, const struct step_plan *plan,
 
     ASSERT(s->planned);
     ASSERT(plan->entries == s->entries && plan->entries_count == s->entries_count);
+    for (uint32_t i = 0; i < s->copies_count; i++) /* first: sealing drops the tails it replaces */
+        block_pool_unref(s->pool, &s->copies[i].from, 1);
     for (uint32_t i = 0; i < s->entries_count; i++) {
         const struct plan_entry *entry = &s->entries[i];
         const struct sample_result *result = entry->want_token ? &results[tokens++] : NULL;
         count += commit_entry(s, entry, result, now_ns, &ret_items[count]);
     }
-    for (uint32_t i = 0; i < s->copies_count; i++)
-        block_pool_unref(s->pool, &s->copies[i].from, 1);
     s->entries_count = s->copies_count = 0;
     s->planned = false;
     return count + report_finished(s, ret_items + count,

@@ -107,6 +107,27 @@ static void test_next_turn_computes_its_own_tokens_only(void **state)
     }
 }
 
+/* Turn 1 leaves a tail, turn 2 copies it and fills its place: nobody keeps the tail. */
+static void test_tail_that_was_copied_and_filled_is_not_kept(void **state)
+{
+    struct fake_engine engine;
+    struct block_counts counts;
+    uint32_t ids[PROMPT_MAX];
+    (void)state;
+    fake_engine_init(&engine, 20, true, &usual);
+    struct sequence *first = add(&engine, "a", prompt, 36, 5); /* 40 computed: two blocks and 8 */
+    finish(&engine, first);
+    block_pool_counts(engine.pool, &counts);
+    assert_int_equal(counts.cached, 3);
+    memcpy(ids, first->ids, first->ids_count * sizeof(*ids));
+    memcpy(ids + first->ids_count, prompt + 500, 39 * sizeof(*ids));
+    run_once(&engine, "b", ids, first->ids_count + 39, 1); /* 80: five blocks */
+    block_pool_counts(engine.pool, &counts);
+    assert_int_equal(counts.cached, 5);
+    assert_int_equal(counts.evictions_total, 0);
+    fake_engine_done(&engine);
+}
+
 static void test_reuse_can_be_refused_by_request_and_by_salt(void **state)
 {
     struct fake_engine engine;
@@ -388,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_repeat_computes_one_token),
         cmocka_unit_test(test_next_turn_computes_its_own_tokens_only),
+        cmocka_unit_test(test_tail_that_was_copied_and_filled_is_not_kept),
         cmocka_unit_test(test_reuse_can_be_refused_by_request_and_by_salt),
         cmocka_unit_test(test_same_prefix_is_computed_once),
         cmocka_unit_test(test_hold_ends_when_the_computing_one_is_cancelled),
