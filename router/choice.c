@@ -36,6 +36,7 @@ void choice_init(struct choice *choice, struct request *request, const struct ch
     choice->why = "";
     buffer_init(&choice->raw, RAW_BYTES_MAX);
     buffer_init(&choice->text, plan->text_bytes_max);
+    token_ids_init(&choice->generated, CHOICE_IDS_MAX);
     logprobs_json_init(&choice->logprobs, fields->kind, plan->tokenizer,
                        fields->logprobs ? fields->logprobs - 1 : 0);
     begin_text(choice);
@@ -46,6 +47,7 @@ void choice_done(struct choice *choice)
     stop_matcher_free(choice->stop);
     buffer_done(&choice->raw);
     buffer_done(&choice->text);
+    token_ids_done(&choice->generated);
     logprobs_json_done(&choice->logprobs);
 }
 
@@ -57,6 +59,7 @@ void choice_restart(struct choice *choice)
     buffer_clear(&choice->text);
     logprobs_json_clear(&choice->logprobs);
     choice->tokens = 0;
+    choice->generated.count = choice->text_bytes = 0;
     choice->first_seen = false;
     begin_text(choice);
 }
@@ -76,6 +79,7 @@ static void note_first(struct choice *choice, const Refrain__StepItem *item)
 /* `raw` through the stop strings. True: one is complete. */
 static bool sift(struct choice *choice)
 {
+    size_t before = choice->text.bytes;
     bool found = false;
 
     if (choice->stop && choice->tokens >= choice->plan->fields->tokens_min)
@@ -83,6 +87,7 @@ static bool sift(struct choice *choice)
                                   &choice->stop_which);
     else
         buffer_append(&choice->text, choice->raw.data, choice->raw.bytes);
+    choice->text_bytes += choice->text.bytes - before;
     buffer_clear(&choice->raw);
     if (found) {
         choice->stop_kind = CHUNK_STOP_TEXT;
@@ -107,8 +112,10 @@ static void finish(struct choice *choice, const Refrain__StepItem *item, uint32_
     detokenizer_finish(&choice->detokenizer, &choice->raw);
     if (sift(choice))
         return;
+    size_t before = choice->text.bytes;
     if (choice->stop)
         stop_matcher_finish(choice->stop, &choice->text);
+    choice->text_bytes += choice->text.bytes - before;
     choice->finish_reason = item->finish == REFRAIN__FINISH__FINISH_LENGTH ? "length" : "stop";
     if (item->finish == REFRAIN__FINISH__FINISH_STOP && !is_model_end(choice, last_id)) {
         choice->stop_kind = CHUNK_STOP_ID;
@@ -142,6 +149,8 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
                               i < item->n_logprobs ? item->logprobs[i] : NULL);
         if (!shown)
             break;
+        if (token_ids_add(&choice->generated, id_at(item, i)) < 0)
+            return -EPROTO;
         if (detokenizer_push(&choice->detokenizer, id_at(item, i), &choice->raw) < 0)
             return -EPROTO;
         if (sift(choice)) {
@@ -155,4 +164,24 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
         finish(choice, item, count > 0 ? id_at(item, count - 1) : TOKEN_ID_NONE);
     choice->done = *ret_over = finished;
     return 0;
+}
+
+size_t choice_kept_ids(const struct choice *choice, size_t text_unsent)
+{
+    const struct choice_plan *plan = choice->plan;
+    struct detokenizer detokenizer;
+    struct buffer text;
+    size_t kept = choice->text_bytes - text_unsent, count = 0;
+
+    if (choice->done && choice->stop_kind != CHUNK_STOP_TEXT && text_unsent == 0)
+        return choice->generated.count;
+    buffer_init(&text, kept + RAW_BYTES_MAX);
+    detokenizer_init(&detokenizer, plan->tokenizer, !plan->fields->skip_special_tokens,
+                     plan->strip_first_space);
+    while (count < choice->generated.count && text.bytes < kept)
+        (void)detokenizer_push(&detokenizer, choice->generated.ids[count++], &text);
+    if (text.bytes != kept)
+        count = 0;
+    buffer_done(&text);
+    return count;
 }

@@ -16,6 +16,7 @@
 
 #define CHOICE_ID_MAX 65 /* the wire's 64 bytes and a NUL */
 #define CHOICE_MISS_MAX 32
+#define CHOICE_IDS_MAX ((size_t)1 << 24) /* the most that a client may ask for */
 
 struct request;
 
@@ -42,7 +43,9 @@ struct choice {
     struct stop_matcher *stop; /* NULL: no stop strings */
     struct buffer raw, text;
     struct logprobs_json logprobs;
-    uint32_t tokens; /* generated so far */
+    uint32_t tokens;            /* generated so far */
+    struct token_ids generated; /* all of them but the id that ended the answer */
+    size_t text_bytes;          /* that went into `text` so far, without `echo` */
 
     bool sent;      /* something of it went to the client */
     bool role_sent; /* the first delta */
@@ -67,5 +70,8 @@ void choice_restart(struct choice *choice);
 /* Tokens of one step. True: the answer is over (a stop string, or the worker's finish). -EPROTO:
  * the worker sent what makes no sense; the choice is as before or half-way, and must end. */
 int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over);
+/* How many of `generated` stand for the text that was given out, when `text_unsent` bytes of it
+ * were not sent. 0: none, or the text ends inside a token (a stop string cut it). */
+size_t choice_kept_ids(const struct choice *choice, size_t text_unsent);
 
 #endif

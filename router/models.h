@@ -25,8 +25,15 @@ struct served_model {
 
 struct models;
 
-/* template_path: a file that replaces every model's own template, or NULL. -EINVAL, -ENOENT. */
-int models_new(const char *template_path, struct models **ret_models, struct errmsg *err);
+struct models_settings {
+    const char *template_path; /* a file that replaces every model's own template, or NULL */
+    struct text_cache *cache;  /* of all models together; outlives them */
+    bool turn_memory;
+};
+
+/* -EINVAL, -ENOENT: the template. */
+int models_new(const struct models_settings *settings, struct models **ret_models,
+               struct errmsg *err);
 void models_free(struct models *models);
 
 /* A worker brought this card. Never fails: a model that cannot be used says so when asked for. */
