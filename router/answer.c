@@ -3,7 +3,8 @@
  * A stream begins with the first token, not with the request: so its headers can name the group,
  * and everything that fails before has a proper status. Chunks of a choice: a delta with the role,
  * deltas with content (one per step that brought tokens, as vLLM does, even when their text is
- * still held back), a last one with finish_reason and no content. After the last choice: usage, if
+ * still held back), or, where the answer is read for reasoning and calls, deltas with what was
+ * found; a last one with finish_reason and no content. After the last choice: usage, if
  * asked for, and [DONE]. */
 #include "proto/base/assert.h"
 #include "router/http/server.h"
@@ -32,8 +33,6 @@ static void explain(const struct request *request, struct chunk_explain *ret_exp
                                           .queue_ms = choice->queue_seconds * 1e3,
                                           .prefill_ms = choice->prefill_seconds * 1e3,
                                           .group = choice->group,
-                                          .turn_memory_tokens =
-                                              request->prompts[choice->prompt].trace.turn_tokens,
                                           .why = choice->why,
                                           .miss = choice->miss};
 }
@@ -108,18 +107,74 @@ static void begin(struct request *request, const struct choice *choice)
     request_set_state(request, REQUEST_STREAMING, "first token");
 }
 
-static void send_text(struct request *request, struct choice *choice)
+/* JSON of the tokens since the last chunk, or NULL. */
+static const char *take_logprobs(struct request *request, struct choice *choice)
 {
-    struct chunk_choice part = {
-        .index = choice->index, .text = choice->text.data, .text_bytes = choice->text.bytes};
     struct buffer *logprobs = &request->requests->logprobs;
 
-    if (choice->logprobs.count > 0) {
-        buffer_clear(logprobs);
-        logprobs_json_write(&choice->logprobs, logprobs);
-        ASSERT(buffer_finish(logprobs) == 0);
-        part.logprobs = logprobs->data;
+    if (choice->logprobs.count == 0)
+        return NULL;
+    buffer_clear(logprobs);
+    logprobs_json_write(&choice->logprobs, logprobs);
+    ASSERT(buffer_finish(logprobs) == 0);
+    return logprobs->data;
+}
+
+/* What has come of calls since the last chunk: first the call, then its arguments in pieces. */
+static void send_calls(struct request *request, struct choice *choice)
+{
+    struct tool_calls *calls = &choice->reader.calls;
+    struct chunk_call piece = {0};
+    struct chunk_choice part = {.index = choice->index, .calls = &piece, .calls_count = 1};
+
+    for (uint32_t i = 0; i < calls->count; i++) {
+        struct tool_call *call = &calls->list[i];
+        piece = (struct chunk_call){.index = i, .arguments = ""};
+        if (!call->head_sent) {
+            piece.id = call->id;
+            piece.name = call->name;
+            send_choice(request, choice, &part, false);
+            call->head_sent = true;
+        }
+        piece = (struct chunk_call){.index = i,
+                                    .arguments = tool_call_arguments(calls, call) + call->sent,
+                                    .arguments_bytes = call->bytes - call->sent};
+        if (piece.arguments_bytes > 0)
+            send_choice(request, choice, &part, false);
+        call->sent = call->bytes;
     }
+}
+
+/* Reasoning, content and calls each have chunks of their own; log probabilities are in the first.
+ */
+static void send_parts(struct request *request, struct choice *choice)
+{
+    struct buffer *thoughts = &choice->reader.thoughts;
+    struct chunk_choice part = {.index = choice->index, .logprobs = take_logprobs(request, choice)};
+
+    if (thoughts->bytes > 0) {
+        part.reasoning = thoughts->data;
+        part.reasoning_bytes = thoughts->bytes;
+        send_choice(request, choice, &part, false);
+        part = (struct chunk_choice){.index = choice->index};
+        buffer_clear(thoughts);
+    }
+    if (choice->text.bytes > 0 || part.logprobs) {
+        part.text = choice->text.data;
+        part.text_bytes = choice->text.bytes;
+        send_choice(request, choice, &part, false);
+        buffer_clear(&choice->text);
+    }
+    send_calls(request, choice);
+}
+
+static void send_text(struct request *request, struct choice *choice)
+{
+    struct chunk_choice part = {.index = choice->index,
+                                .text = choice->text.data,
+                                .text_bytes = choice->text.bytes,
+                                .logprobs = take_logprobs(request, choice)};
+
     if (choice->done && !part.logprobs && part.text_bytes == 0)
         return;
     send_choice(request, choice, &part, false);
@@ -155,7 +210,10 @@ void answer_stream(struct request *request, struct choice *choice)
         choice->role_sent = true;
         send_choice(request, choice, &part, false);
     }
-    send_text(request, choice);
+    if (request->plan.answer.reads)
+        send_parts(request, choice);
+    else
+        send_text(request, choice);
     if (choice->done) {
         struct chunk_choice part = {.index = choice->index};
         fill_finish(request, choice, &part);
@@ -167,12 +225,42 @@ void answer_stream(struct request *request, struct choice *choice)
 
 /* ---- whole ---- */
 
-/* False: the logprobs are more than a request may hold. */
+/* False: the calls are more than a request may hold. */
+static bool fill_read(struct request *request, struct choice *choice, struct chunk_choice *out)
+{
+    const struct answer_reader *reader = &choice->reader;
+    const struct tool_calls *calls = &reader->calls;
+
+    if (reader->thoughts.bytes > 0) {
+        out->reasoning = reader->thoughts.data;
+        out->reasoning_bytes = reader->thoughts.bytes;
+    }
+    if (choice->text.bytes == 0 && (out->reasoning || calls->count > 0))
+        out->text = NULL;
+    if (calls->count == 0)
+        return true;
+    struct chunk_call *list = arena_alloc(&request->arena, calls->count * sizeof(*list));
+    for (uint32_t i = 0; i < calls->count && list; i++) {
+        const struct tool_call *call = &calls->list[i];
+        list[i] = (struct chunk_call){.index = i,
+                                      .id = call->id,
+                                      .name = call->name,
+                                      .arguments = tool_call_arguments(calls, call),
+                                      .arguments_bytes = call->bytes};
+    }
+    out->calls = list;
+    out->calls_count = calls->count;
+    return list != NULL;
+}
+
+/* False: calls or logprobs are more than a request may hold. */
 static bool fill_whole(struct request *request, struct choice *choice, struct chunk_choice *out)
 {
     *out = (struct chunk_choice){
         .index = choice->index, .text = choice->text.data, .text_bytes = choice->text.bytes};
     fill_finish(request, choice, out);
+    if (request->plan.answer.reads && !fill_read(request, choice, out))
+        return false;
     if (!request->fields.logprobs)
         return true;
     struct buffer logprobs;

@@ -17,6 +17,8 @@ static void begin_text(struct choice *choice)
 
     detokenizer_init(&choice->detokenizer, choice->plan->tokenizer, !fields->skip_special_tokens,
                      choice->plan->strip_first_space);
+    choice->detokenizer.kept = choice->plan->answer.kept;
+    choice->detokenizer.kept_count = choice->plan->answer.kept_count;
     choice->stop = NULL;
     if (fields->stop_count > 0) {
         int r = stop_matcher_new(fields->stop, fields->stop_bytes, fields->stop_count,
@@ -36,7 +38,9 @@ void choice_init(struct choice *choice, struct request *request, const struct ch
     choice->why = "";
     buffer_init(&choice->raw, RAW_BYTES_MAX);
     buffer_init(&choice->text, plan->text_bytes_max);
-    token_ids_init(&choice->generated, CHOICE_IDS_MAX);
+    buffer_init(&choice->certain, plan->text_bytes_max);
+    if (plan->answer.reads)
+        answer_reader_init(&choice->reader, &plan->answer.reader, &choice->text);
     logprobs_json_init(&choice->logprobs, fields->kind, plan->tokenizer,
                        fields->logprobs ? fields->logprobs - 1 : 0);
     begin_text(choice);
@@ -47,7 +51,9 @@ void choice_done(struct choice *choice)
     stop_matcher_free(choice->stop);
     buffer_done(&choice->raw);
     buffer_done(&choice->text);
-    token_ids_done(&choice->generated);
+    buffer_done(&choice->certain);
+    if (choice->plan->answer.reads)
+        answer_reader_done(&choice->reader);
     logprobs_json_done(&choice->logprobs);
 }
 
@@ -57,9 +63,11 @@ void choice_restart(struct choice *choice)
     stop_matcher_free(choice->stop);
     buffer_clear(&choice->raw);
     buffer_clear(&choice->text);
+    buffer_clear(&choice->certain);
+    if (choice->plan->answer.reads)
+        answer_reader_restart(&choice->reader);
     logprobs_json_clear(&choice->logprobs);
     choice->tokens = 0;
-    choice->generated.count = choice->text_bytes = 0;
     choice->first_seen = false;
     begin_text(choice);
 }
@@ -76,24 +84,57 @@ static void note_first(struct choice *choice, const Refrain__StepItem *item)
     (void)snprintf(choice->miss, sizeof(choice->miss), "%.31s", item->miss);
 }
 
+/* Where text goes that is certain to belong to the answer. */
+static struct buffer *certain_text(struct choice *choice)
+{
+    return choice->plan->answer.reads ? &choice->certain : &choice->text;
+}
+
+/* What is certain, through the reader. A tag of reasoning is none once the reasoning is over. */
+static void read_certain(struct choice *choice)
+{
+    const struct answer_plan *answer = &choice->plan->answer;
+
+    if (!answer->reads)
+        return;
+    answer_reader_push(&choice->reader, choice->certain.data, choice->certain.bytes);
+    buffer_clear(&choice->certain);
+    if (choice->reader.reasoning.state == REASONING_AFTER)
+        choice->detokenizer.kept_count = answer->kept_calls;
+}
+
 /* `raw` through the stop strings. True: one is complete. */
 static bool sift(struct choice *choice)
 {
-    size_t before = choice->text.bytes;
+    struct buffer *text = certain_text(choice);
     bool found = false;
 
     if (choice->stop && choice->tokens >= choice->plan->fields->tokens_min)
-        found = stop_matcher_push(choice->stop, choice->raw.data, choice->raw.bytes, &choice->text,
+        found = stop_matcher_push(choice->stop, choice->raw.data, choice->raw.bytes, text,
                                   &choice->stop_which);
     else
-        buffer_append(&choice->text, choice->raw.data, choice->raw.bytes);
-    choice->text_bytes += choice->text.bytes - before;
+        buffer_append(text, choice->raw.data, choice->raw.bytes);
     buffer_clear(&choice->raw);
+    read_certain(choice);
     if (found) {
         choice->stop_kind = CHUNK_STOP_TEXT;
         choice->finish_reason = "stop";
     }
     return found;
+}
+
+/* No more text will come. */
+static void over(struct choice *choice)
+{
+    const struct answer_plan *answer = &choice->plan->answer;
+
+    choice->done = true;
+    if (!answer->reads)
+        return;
+    answer_reader_finish(&choice->reader);
+    if (answer->calls_end_answer && choice->reader.calls.count > 0 &&
+        strcmp(choice->finish_reason, "stop") == 0)
+        choice->finish_reason = "tool_calls";
 }
 
 static bool is_model_end(const struct choice *choice, uint32_t id)
@@ -112,10 +153,9 @@ static void finish(struct choice *choice, const Refrain__StepItem *item, uint32_
     detokenizer_finish(&choice->detokenizer, &choice->raw);
     if (sift(choice))
         return;
-    size_t before = choice->text.bytes;
     if (choice->stop)
-        stop_matcher_finish(choice->stop, &choice->text);
-    choice->text_bytes += choice->text.bytes - before;
+        stop_matcher_finish(choice->stop, certain_text(choice));
+    read_certain(choice);
     choice->finish_reason = item->finish == REFRAIN__FINISH__FINISH_LENGTH ? "length" : "stop";
     if (item->finish == REFRAIN__FINISH__FINISH_STOP && !is_model_end(choice, last_id)) {
         choice->stop_kind = CHUNK_STOP_ID;
@@ -149,39 +189,22 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
                               i < item->n_logprobs ? item->logprobs[i] : NULL);
         if (!shown)
             break;
-        if (token_ids_add(&choice->generated, id_at(item, i)) < 0)
-            return -EPROTO;
         if (detokenizer_push(&choice->detokenizer, id_at(item, i), &choice->raw) < 0)
             return -EPROTO;
         if (sift(choice)) {
-            choice->done = *ret_over = true;
+            over(choice);
+            *ret_over = true;
             return 0;
         }
     }
     if (buffer_finish(&choice->text) < 0 || buffer_finish(&choice->raw) < 0)
         return -EPROTO;
-    if (finished)
+    if (choice->plan->answer.reads && answer_reader_check(&choice->reader) < 0)
+        return -EPROTO;
+    if (finished) {
         finish(choice, item, count > 0 ? id_at(item, count - 1) : TOKEN_ID_NONE);
-    choice->done = *ret_over = finished;
+        over(choice);
+    }
+    *ret_over = finished;
     return 0;
-}
-
-size_t choice_kept_ids(const struct choice *choice, size_t text_unsent)
-{
-    const struct choice_plan *plan = choice->plan;
-    struct detokenizer detokenizer;
-    struct buffer text;
-    size_t kept = choice->text_bytes - text_unsent, count = 0;
-
-    if (choice->done && choice->stop_kind != CHUNK_STOP_TEXT && text_unsent == 0)
-        return choice->generated.count;
-    buffer_init(&text, kept + RAW_BYTES_MAX);
-    detokenizer_init(&detokenizer, plan->tokenizer, !plan->fields->skip_special_tokens,
-                     plan->strip_first_space);
-    while (count < choice->generated.count && text.bytes < kept)
-        (void)detokenizer_push(&detokenizer, choice->generated.ids[count++], &text);
-    if (text.bytes != kept)
-        count = 0;
-    buffer_done(&text);
-    return count;
 }

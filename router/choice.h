@@ -1,6 +1,8 @@
 /* choice.h - one answer of a request: token ids of a worker -> text that may be sent.
  *
  *   ids --detokenize--> whole characters --stop matcher--> `text`: certain, not sent yet
+ *                                              |
+ *                                              +--> `reader` --> reasoning, calls, and `text`
  *
  * A request has n choices per prompt, each with a dispatch of its own; a choice whose worker was
  * lost starts anew with choice_restart(). Ownership: embedded in the request. Thread: the loop's.
@@ -8,6 +10,7 @@
 #ifndef REFRAIN_ROUTER_CHOICE_H
 #define REFRAIN_ROUTER_CHOICE_H
 
+#include "router/answer_formats.h"
 #include "router/api/chunk_json.h"
 #include "router/api/logprobs_json.h"
 #include "router/text/detokenize.h"
@@ -16,7 +19,6 @@
 
 #define CHOICE_ID_MAX 65 /* the wire's 64 bytes and a NUL */
 #define CHOICE_MISS_MAX 32
-#define CHOICE_IDS_MAX ((size_t)1 << 24) /* the most that a client may ask for */
 
 struct request;
 
@@ -26,6 +28,7 @@ struct choice_plan {
     const struct api_request *fields;
     bool strip_first_space;
     size_t text_bytes_max;
+    struct answer_plan answer;
 };
 
 struct choice {
@@ -42,15 +45,15 @@ struct choice {
     struct detokenizer detokenizer;
     struct stop_matcher *stop; /* NULL: no stop strings */
     struct buffer raw, text;
+    struct buffer certain;       /* with `reader`: what it has not read yet */
+    struct answer_reader reader; /* if plan->answer.reads */
     struct logprobs_json logprobs;
-    uint32_t tokens;            /* generated so far */
-    struct token_ids generated; /* all of them but the id that ended the answer */
-    size_t text_bytes;          /* that went into `text` so far, without `echo` */
+    uint32_t tokens; /* generated so far */
 
     bool sent;      /* something of it went to the client */
     bool role_sent; /* the first delta */
     bool done;
-    const char *finish_reason; /* with done: "stop", "length" */
+    const char *finish_reason; /* with done: "stop", "length", "tool_calls" */
     enum chunk_stop stop_kind;
     size_t stop_which;
     uint32_t stop_id;
@@ -70,8 +73,5 @@ void choice_restart(struct choice *choice);
 /* Tokens of one step. True: the answer is over (a stop string, or the worker's finish). -EPROTO:
  * the worker sent what makes no sense; the choice is as before or half-way, and must end. */
 int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over);
-/* How many of `generated` stand for the text that was given out, when `text_unsent` bytes of it
- * were not sent. 0: none, or the text ends inside a token (a stop string cut it). */
-size_t choice_kept_ids(const struct choice *choice, size_t text_unsent);
 
 #endif

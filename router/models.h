@@ -7,6 +7,7 @@
 #define REFRAIN_ROUTER_MODELS_H
 
 #include "proto/base/list.h"
+#include "router/answer_formats.h"
 #include "router/api/prompt.h"
 
 #define MODELS_MAX 64u
@@ -18,6 +19,7 @@ struct served_model {
     struct model_card *card;
     struct prompt_maker maker; /* tokenizer NULL: see broken */
     struct chat_template *chat_template;
+    struct answer_formats answers;
     uint64_t created_s;       /* unix */
     char broken[ERRMSG_MAX];  /* why nothing of it can be served, or "" */
     char no_chat[ERRMSG_MAX]; /* why its template cannot be used, or "" */
@@ -26,9 +28,8 @@ struct served_model {
 struct models;
 
 struct models_settings {
-    const char *template_path; /* a file that replaces every model's own template, or NULL */
-    struct text_cache *cache;  /* of all models together; outlives them */
-    bool turn_memory;
+    const char *template_path;      /* a file that replaces every model's own template, or NULL */
+    struct answer_settings answers; /* checked; the texts must outlive the models */
 };
 
 /* -EINVAL, -ENOENT: the template. */

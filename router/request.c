@@ -101,10 +101,8 @@ static void request_free(struct request *request)
         ASSERT(!request->choices[i].dispatch.ticket);
         choice_done(&request->choices[i]);
     }
-    for (uint32_t i = 0; i < request->prompts_count; i++) {
+    for (uint32_t i = 0; i < request->prompts_count; i++)
         token_ids_done(&request->prompts[i].ids);
-        prompt_trace_done(&request->prompts[i].trace);
-    }
     list_remove(&request->link);
     ASSERT(requests->open_count > 0);
     requests->open_count--;
@@ -145,7 +143,6 @@ static void request_end(struct request *request, int status, const char *finish)
     ASSERT(!request->exchange);
     for (uint32_t i = 0; i < request->choices_count; i++)
         links_cancel(requests->parts.links, &request->choices[i].dispatch);
-    request_learn(request, status == 200);
     request_set_state(request, REQUEST_DONE, finish);
     answer_usage(request, &usage);
     metrics_add(metrics, RM_REQUESTS, router_metric_code(status), 1);
@@ -273,6 +270,8 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
     int r = request_json_parse(kind, body, bytes, &request->arena, &request->fields, error);
     if (r < 0)
         return r;
+    if (request->requests->parts.exclude_tools && request->fields.tool_choice == API_TOOLS_NONE)
+        request->fields.tools = NULL;
     struct served_model *model =
         request_find_model(request->requests->parts.models, request->fields.model, error);
     if (!model)
@@ -349,8 +348,7 @@ static int room_for(const struct request *request, size_t tokens, uint32_t *ret_
     return 0;
 }
 
-int request_add_prompt(struct request *request, struct token_ids *ids, struct prompt_trace *trace,
-                       struct api_error *error)
+int request_add_prompt(struct request *request, struct token_ids *ids, struct api_error *error)
 {
     uint32_t tokens_max = 0;
 
@@ -360,9 +358,8 @@ int request_add_prompt(struct request *request, struct token_ids *ids, struct pr
     if (r < 0)
         return r;
     request->prompts[request->prompts_count++] =
-        (struct request_prompt){.ids = *ids, .trace = *trace, .tokens_max = tokens_max};
+        (struct request_prompt){.ids = *ids, .tokens_max = tokens_max};
     token_ids_init(ids, ids->count_max);
-    *trace = (struct prompt_trace){0};
     return 0;
 }
 
@@ -425,6 +422,9 @@ static int prepare_choices(struct request *request, struct api_error *error)
 
     if (!request->fields.has_seed)
         rng_system(&seed, sizeof(seed));
+    answer_plan_make(&request->model->answers, request->model->maker.tokenizer, &request->fields,
+                     request->prompts[0].ids.ids, request->prompts[0].ids.count, TEXT_BYTES_MAX,
+                     &request->plan.answer);
     request->choices =
         arena_zalloc(&request->arena, request->prompts_count * n * sizeof(*request->choices));
     if (!request->choices)

@@ -210,11 +210,9 @@ static void start_handles(struct router *router)
 static int make_parts(struct router *router, struct errmsg *err)
 {
     struct api *api = &router->api;
-    int r = lock_run_dir(router, err);
-    api->text_cache = text_cache_new(router->settings->text_cache_bytes);
     const struct models_settings models = {.template_path = router->settings->chat_template,
-                                           .cache = api->text_cache,
-                                           .turn_memory = router->settings->turn_memory != 0};
+                                           .answers = router_answer_settings(router->settings)};
+    int r = lock_run_dir(router, err);
     if (r == 0)
         r = models_new(&models, &api->models, err);
     if (r == 0)
@@ -226,6 +224,7 @@ static int make_parts(struct router *router, struct errmsg *err)
     const struct requests_parts parts = {.models = api->models,
                                          .links = api->links,
                                          .metrics = api->metrics,
+                                         .exclude_tools = router->settings->exclude_tools,
                                          .timeout_ms =
                                              (uint32_t)(router->settings->request_timeout_s * 1e3)};
     api->requests = requests_new(&parts);
@@ -306,7 +305,6 @@ void router_free(struct router *router)
         return;
     requests_free(router->api.requests);
     models_free(router->api.models);
-    text_cache_free(router->api.text_cache);
     auth_free(router->api.auth);
     metrics_free(router->api.metrics);
     int r = uv_loop_close(&router->loop);

@@ -13,9 +13,6 @@
 
 static const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
 
-/* In the order of false and true. */
-static const char *const turn_memory_names[] = {"off", "on", NULL};
-
 #define SETTING_STRUCT struct router_settings
 static const struct setting table[] = {
     SETTING_TEXT("host", host, "127.0.0.1", "Address to listen on."),
@@ -32,13 +29,14 @@ static const struct setting table[] = {
                  "Bearer keys that clients must show, separated by commas; default: none."),
     SETTING_TEXT("chat-template", chat_template, NULL,
                  "Jinja file that replaces the models' own chat template."),
-    SETTING_BYTES(
-        "text-cache-memory", text_cache_bytes, "64MiB",
-        "Memory for token ids of prompt texts seen before, turn memory included; 0: off."),
-    SETTING_ENUM(
-        "turn-memory", turn_memory, "on", turn_memory_names,
-        "on: prompts go on with the ids that the model itself wrote in earlier turns; off: "
-        "with what the tokenizer makes of their text."),
+    SETTING_TEXT("reasoning-parser", reasoning_parser, "auto",
+                 "Tags around a model's thinking: auto (from its template), none, or a name."),
+    SETTING_TEXT("tool-call-parser", tool_call_parser, "auto",
+                 "Format of tool calls: auto (from template or vocabulary), none, or a name."),
+    SETTING_BOOL("enable-auto-tool-choice", auto_tool_choice, "true",
+                 "Read tool calls of answers whose request leaves the choice to the model."),
+    SETTING_BOOL("exclude-tools-when-tool-choice-none", exclude_tools, "false",
+                 "Keep tools out of the prompt when tool_choice is none."),
     SETTING_BYTES("max-body-bytes", body_bytes_max, "8MiB", "Largest request body."),
     SETTING_DOUBLE("request-timeout", request_timeout_s, "600", 0.1, 86400,
                    "Seconds until a request that is not finished is ended (504)."),
@@ -121,15 +119,25 @@ static int check_endpoint(const struct router_settings *settings, struct errmsg 
                       endpoint);
 }
 
+struct answer_settings router_answer_settings(const struct router_settings *settings)
+{
+    return (struct answer_settings){.reasoning_parser = settings->reasoning_parser,
+                                    .tool_call_parser = settings->tool_call_parser,
+                                    .no_auto_tools = !settings->auto_tool_choice};
+}
+
 static int check_values(const struct router_settings *settings, struct errmsg *err)
 {
+    const struct answer_settings answers = router_answer_settings(settings);
+
     if (settings->api_keys && strspn(settings->api_keys, ", ") == strlen(settings->api_keys))
         return errmsg_set(err, -EINVAL, "--api-key holds no key");
     if (settings->ready_fd > 0 && settings->ready_fd <= 2)
         return errmsg_set(err, -EINVAL, "--ready-fd: 0 to 2 are the standard streams");
     if (settings->body_bytes_max > (1u << 30))
         return errmsg_set(err, -EINVAL, "--max-body-bytes: at most 1 GiB");
-    return check_endpoint(settings, err);
+    int r = answer_settings_check(&answers, err);
+    return r < 0 ? r : check_endpoint(settings, err);
 }
 
 int router_settings_parse(struct router_settings *ret_settings, int argc, char **argv,

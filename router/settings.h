@@ -4,6 +4,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/settings.h"
+#include "router/answer_formats.h"
 
 struct router_settings {
     char *host;
@@ -15,12 +16,13 @@ struct router_settings {
     uint32_t ready_fd; /* 0: none */
     int policy;        /* index into policy names */
     int log_level;     /* enum log_level */
-    int turn_memory;   /* 0: off */
-    uint64_t body_bytes_max, text_cache_bytes;
+    uint64_t body_bytes_max;
     double request_timeout_s, ttft_limit_s;
     double header_timeout_s, body_timeout_s, idle_timeout_s, write_timeout_s, drain_timeout_s;
     uint32_t inflight_max, clients_max;
     bool insecure_tcp;
+    char *reasoning_parser, *tool_call_parser; /* never NULL */
+    bool auto_tool_choice, exclude_tools;
 };
 
 extern const struct settings_spec router_settings_spec;
@@ -29,6 +31,8 @@ extern const struct settings_spec router_settings_spec;
 int router_settings_parse(struct router_settings *ret_settings, int argc, char **argv,
                           struct errmsg *err);
 void router_settings_done(struct router_settings *settings);
+/* Borrows the settings' texts. */
+struct answer_settings router_answer_settings(const struct router_settings *settings);
 const char *router_policy_name(const struct router_settings *settings);
 
 #endif

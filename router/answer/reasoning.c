@@ -52,15 +52,31 @@ static const char *find_last(const char *text, size_t bytes, const char *tag)
     return found;
 }
 
-enum reasoning_state reasoning_start_of(const struct reasoning_format *format, const char *tail,
-                                        size_t bytes)
+static bool ends_with(const char *text, size_t bytes, const char *tag)
 {
-    const char *begin = find_last(tail, bytes, format->begin);
-    const char *end = find_last(tail, bytes, format->end);
+    size_t length = strlen(tag);
+    return bytes >= length && memcmp(text + bytes - length, tag, length) == 0;
+}
 
-    if (end && (!begin || begin < end))
+enum reasoning_state reasoning_after_prompt(const struct reasoning_format *format,
+                                            const char *prompt, size_t bytes)
+{
+    while (bytes > 0 && json_is_space(prompt[bytes - 1]))
+        bytes--;
+    if (ends_with(prompt, bytes, format->end))
         return REASONING_AFTER;
-    return begin ? REASONING_INSIDE : REASONING_START;
+    return ends_with(prompt, bytes, format->begin) ? REASONING_INSIDE : REASONING_START;
+}
+
+enum reasoning_state reasoning_after_message(const struct reasoning_format *format,
+                                             const char *message, size_t bytes)
+{
+    const char *begin = find_last(message, bytes, format->begin);
+    const char *end = find_last(message, bytes, format->end);
+
+    if (bytes == 0)
+        return REASONING_START;
+    return begin && (!end || end < begin) ? REASONING_INSIDE : REASONING_AFTER;
 }
 
 static void reasoning_set_state(struct reasoning *reasoning, enum reasoning_state next)

@@ -4,8 +4,8 @@
  *     +------------ anything else ------------^     (to INSIDE, if `opened`)
  *
  * A model thinks at most once, first. The begin tag may stand in the prompt already (the template
- * opens it), or a closed pair (the template switched thinking off); reasoning_start_of() sees that
- * in the prompt's last lines. The tags are shown to nobody; a missing end tag leaves everything
+ * opens it), or a closed pair (the template switched thinking off); reasoning_after_prompt() sees
+ * that. The tags are shown to nobody; a missing end tag leaves everything
  * reasoning. Text that may become a tag is held back, so any split of the text gives the same.
  * Embedded. Thread: one. */
 #ifndef REFRAIN_ROUTER_ANSWER_REASONING_H
@@ -37,10 +37,12 @@ struct reasoning {
 const struct reasoning_format *reasoning_find(const char *name);
 /* The format whose tag a template mentions, or NULL. */
 const struct reasoning_format *reasoning_of_template(const char *source, size_t bytes);
-/* `tail`: what the template wrote behind the last message, or, when the answer continues that
- * message, its text. */
-enum reasoning_state reasoning_start_of(const struct reasoning_format *format, const char *tail,
-                                        size_t bytes);
+/* From the end of a prompt: a tag, then white space at most. */
+enum reasoning_state reasoning_after_prompt(const struct reasoning_format *format,
+                                            const char *prompt, size_t bytes);
+/* From the text of a message that the answer continues. */
+enum reasoning_state reasoning_after_message(const struct reasoning_format *format,
+                                             const char *message, size_t bytes);
 
 void reasoning_init(struct reasoning *reasoning, const struct reasoning_format *format,
                     enum reasoning_state start);

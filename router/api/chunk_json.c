@@ -28,16 +28,59 @@ static const char *object_name(const struct chunk_head *head)
     return head->stream ? "chat.completion.chunk" : "chat.completion";
 }
 
-static void write_delta(struct buffer *out, const struct chunk_choice *choice)
+static void write_call(struct buffer *out, const struct chunk_call *call, bool stream)
 {
-    buffer_append_text(out, ",\"delta\":{");
-    if (choice->role)
-        buffer_append_text(out, "\"role\":\"assistant\"");
-    if (choice->text) {
-        buffer_append_text(out, choice->role ? ",\"content\":" : "\"content\":");
-        json_append_string(out, choice->text, choice->text_bytes);
+    buffer_append_char(out, '{');
+    if (stream)
+        buffer_printf(out, "\"index\":%u,", call->index);
+    if (call->id) {
+        buffer_append_text(out, "\"id\":");
+        write_text(out, call->id);
+        buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
+        write_text(out, call->name);
+        buffer_append_char(out, ',');
+    } else {
+        buffer_append_text(out, "\"function\":{");
     }
-    buffer_append_char(out, '}');
+    buffer_append_text(out, "\"arguments\":");
+    json_append_string(out, call->arguments, call->arguments_bytes);
+    buffer_append_text(out, "}}");
+}
+
+static void write_name(struct buffer *out, const char *name, bool *first)
+{
+    buffer_printf(out, *first ? "\"%s\":" : ",\"%s\":", name);
+    *first = false;
+}
+
+/* A message, or a delta with the members that it brings. Reasoning has its old and its new name. */
+static void write_message(struct buffer *out, const struct chunk_choice *choice, bool stream)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning"};
+    bool first = true;
+
+    buffer_append_text(out, stream ? ",\"delta\":{" : ",\"message\":{");
+    if (choice->role || !stream) {
+        write_name(out, "role", &first);
+        buffer_append_text(out, "\"assistant\"");
+    }
+    if (choice->text || !stream)
+        write_name(out, "content", &first);
+    if (choice->text)
+        json_append_string(out, choice->text, choice->text_bytes);
+    else if (!stream)
+        buffer_append_text(out, "null");
+    for (size_t i = 0; i < 2 && choice->reasoning; i++) {
+        write_name(out, names[i], &first);
+        json_append_string(out, choice->reasoning, choice->reasoning_bytes);
+    }
+    if (choice->calls_count > 0)
+        write_name(out, "tool_calls", &first);
+    for (size_t i = 0; i < choice->calls_count; i++) {
+        buffer_append_char(out, i == 0 ? '[' : ',');
+        write_call(out, &choice->calls[i], stream);
+    }
+    buffer_append_text(out, choice->calls_count > 0 ? "]}" : "}");
 }
 
 static void write_stop_reason(struct buffer *out, const struct chunk_choice *choice)
@@ -55,16 +98,12 @@ static void write_choice(struct buffer *out, const struct chunk_head *head,
                          const struct chunk_choice *choice)
 {
     buffer_printf(out, "{\"index\":%u", choice->index);
-    if (head->kind == API_CHAT && head->stream) {
-        write_delta(out, choice);
+    if (head->kind == API_CHAT) {
+        write_message(out, choice, head->stream);
     } else {
         ASSERT(choice->text || head->stream);
-        buffer_append_text(out, head->kind == API_CHAT
-                                    ? ",\"message\":{\"role\":\"assistant\",\"content\":"
-                                    : ",\"text\":");
+        buffer_append_text(out, ",\"text\":");
         json_append_string(out, choice->text ? choice->text : "", choice->text_bytes);
-        if (head->kind == API_CHAT)
-            buffer_append_char(out, '}');
     }
     buffer_printf(
         out, ",\"logprobs\":%s,\"finish_reason\":", choice->logprobs ? choice->logprobs : "null");
@@ -96,9 +135,7 @@ static void write_explain(struct buffer *out, const struct chunk_explain *explai
     write_number(out, round(explain->queue_ms * 1e3) / 1e3);
     buffer_append_text(out, ",\"prefill_ms\":");
     write_number(out, round(explain->prefill_ms * 1e3) / 1e3);
-    buffer_printf(out,
-                  ",\"turn_memory_tokens\":%u,\"group\":%u,\"why\":", explain->turn_memory_tokens,
-                  explain->group);
+    buffer_printf(out, ",\"group\":%u,\"why\":", explain->group);
     write_text(out, explain->why);
     buffer_append_text(out, ",\"miss\":");
     write_text(out, explain->miss);

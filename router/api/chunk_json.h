@@ -23,11 +23,24 @@ struct chunk_head {
 /* Why the answer ended there, past finish_reason. */
 enum chunk_stop { CHUNK_STOP_NONE = 0, CHUNK_STOP_TEXT, CHUNK_STOP_ID };
 
+/* A tool call, or in a stream a piece of one. */
+struct chunk_call {
+    uint32_t index;
+    const char *id; /* NULL: not the call's first piece, so no name either */
+    const char *name;
+    const char *arguments; /* a JSON text, or a piece of it */
+    size_t arguments_bytes;
+};
+
 struct chunk_choice {
     uint32_t index;
     bool role;        /* first delta of a stream */
-    const char *text; /* NULL: nothing (last delta of a stream) */
+    const char *text; /* NULL: nothing (last delta of a stream), or in a whole chat null */
     size_t text_bytes;
+    const char *reasoning; /* NULL: none */
+    size_t reasoning_bytes;
+    const struct chunk_call *calls;
+    size_t calls_count;
     const char *logprobs;      /* JSON, NULL: null */
     const char *finish_reason; /* NULL: null */
     enum chunk_stop stop;
@@ -45,7 +58,6 @@ struct chunk_explain {
     uint64_t cached_tokens, computed_tokens;
     double queue_ms, prefill_ms;
     uint32_t group;
-    uint32_t turn_memory_tokens; /* of the prompt: ids that a model wrote, found by their text */
     const char *why, *miss;
 };
 

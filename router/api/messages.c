@@ -248,8 +248,18 @@ int messages_read_tools(const json_t *value, const json_t **ret_tools, struct ap
         (void)snprintf(param, sizeof(param), "tools[%zu]", i);
         if (!type || strcmp(type, "function") != 0)
             return api_error_bad(error, param, "%s must be an object of type 'function'.", param);
-        if (!json_is_string(json_object_get(function, "name")))
+        const json_t *name = json_object_get(function, "name");
+        const json_t *parameters = json_object_get(function, "parameters");
+        size_t bytes = json_string_length(name);
+        if (!json_is_string(name))
             return api_error_bad(error, param, "%s.function must have a string 'name'.", param);
+        if (bytes == 0 || bytes > TOOL_NAME_BYTES_MAX)
+            return api_error_bad(error, param,
+                                 "%s.function.name has %zu bytes; it must have 1 to %u.", param,
+                                 bytes, TOOL_NAME_BYTES_MAX);
+        if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
+            return api_error_bad(error, param, "%s.function.parameters must be an object, not %s.",
+                                 param, fields_type_name(parameters));
     }
     *ret_tools = count > 0 ? value : NULL;
     return 0;

@@ -10,6 +10,7 @@
 #include "proto/base/json.h"
 #include "router/api/fields.h"
 #include "router/api/messages.h"
+#include "router/api/tool_fields.h"
 
 #define CHAT (1u << API_CHAT)
 #define COMPLETIONS (1u << API_COMPLETIONS)
@@ -302,20 +303,6 @@ static int read_response_format(struct field_reader *reader, const struct field 
                          "'response_format' of type '%s' is not supported yet.", type);
 }
 
-static int read_tool_choice(struct field_reader *reader, const struct field *field,
-                            const json_t *value)
-{
-    const char *choice = json_string_value(value);
-
-    if (choice && (strcmp(choice, "none") == 0 || strcmp(choice, "auto") == 0))
-        return 0;
-    if (!json_is_object(value) && !(choice && strcmp(choice, "required") == 0))
-        return api_error_bad(reader->error, field->name,
-                             "'tool_choice' must be none, auto, required or an object.");
-    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
-                         "'tool_choice' other than none and auto is not supported yet.");
-}
-
 static int read_stream_options(struct field_reader *reader, const struct field *field,
                                const json_t *value)
 {
@@ -344,10 +331,6 @@ static int read_refrain(struct field_reader *reader, const struct field *field, 
                                          .type = FIELD_BOOL,
                                          .kinds = ALL,
                                          .offset = offsetof(struct api_request, explain)},
-                                        {.name = "turn_memory",
-                                         .type = FIELD_BOOL,
-                                         .kinds = ALL,
-                                         .offset = offsetof(struct api_request, turn_memory)},
                                         {.name = NULL}};
     if (!json_is_object(value))
         return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
@@ -446,11 +429,14 @@ static const struct field table[] = {
     TEXT_ROW("session_id", ANSWERS, session, 256),
     READ_ROW("refrain", ANSWERS, explain, 0, 0, read_refrain),
     READ_ROW("response_format", ANSWERS, explain, 0, 0, read_response_format),
-    READ_ROW("tool_choice", CHAT, explain, 0, 0, read_tool_choice),
+    READ_ROW("tool_choice", CHAT, tool_choice, 0, 0, tool_fields_read_choice),
+    BOOL_ROW("parallel_tool_calls", CHAT, parallel_tool_calls),
+    BOOL_ROW("include_reasoning", CHAT, include_reasoning),
+    READ_ROW("functions", ALL, tools, 0, 0, tool_fields_refuse_old),
+    READ_ROW("function_call", ALL, tools, 0, 0, tool_fields_refuse_old),
     READ_ROW("best_of", ANSWERS, explain, 0, 0, read_best_of),
     IGNORED_ROW("user"),
     IGNORED_ROW("request_id"),
-    IGNORED_ROW("parallel_tool_calls"),
     IGNORED_ROW("metadata"),
     IGNORED_ROW("store"),
     IGNORED_ROW("service_tier"),
@@ -465,8 +451,6 @@ static const struct field table[] = {
     REFUSED_ROW("allowed_token_ids"),
     REFUSED_ROW("bad_words"),
     REFUSED_ROW("chat_template"),
-    REFUSED_ROW("functions"),
-    REFUSED_ROW("function_call"),
     REFUSED_ROW("audio"),
     REFUSED_ROW("guided_json"),
     REFUSED_ROW("guided_regex"),
@@ -487,9 +471,9 @@ static void set_defaults(enum api_kind kind, struct api_request *request)
     request->add_generation_prompt = true;
     request->add_special_tokens = kind != API_CHAT;
     request->skip_special_tokens = true;
+    request->parallel_tool_calls = request->include_reasoning = true;
     request->n = 1;
     request->cache_salt = "";
-    request->turn_memory = true;
 }
 
 /* What no row can see alone. */
@@ -513,6 +497,9 @@ static int check_together(struct api_request *request, struct api_error *error)
                              "other.");
     if (request->continue_final_message)
         request->add_generation_prompt = false;
+    int r = tool_fields_check(request, error);
+    if (r < 0)
+        return r;
     if (request->echo && request->logprobs > 0)
         return api_error_set(error, 400, "unsupported_parameter", "logprobs",
                              "'logprobs' together with 'echo' is not supported yet.");

@@ -27,6 +27,9 @@ enum api_kind { API_CHAT = 0, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE };
 #define API_TOP_LOGPROBS_MAX 20u
 #define API_TOP_K_UNSET INT64_MIN
 
+/* Which calls an answer may have; NONE without tools. */
+enum api_tool_choice { API_TOOLS_NONE = 0, API_TOOLS_AUTO, API_TOOLS_REQUIRED, API_TOOLS_NAMED };
+
 /* One prompt of /v1/completions: a text, or token ids. */
 struct api_prompt {
     const char *text; /* NULL: ids */
@@ -42,6 +45,10 @@ struct api_request {
 
     json_t *messages; /* own copy, made uniform: content is a string, arguments are objects */
     const json_t *tools, *documents, *kwargs; /* NULL: none */
+    enum api_tool_choice tool_choice;
+    bool tool_choice_given;
+    const json_t *tool_name; /* NAMED: a string, one of `tools` */
+    bool parallel_tool_calls, include_reasoning;
     bool add_generation_prompt, continue_final_message;
     bool generation_prompt_given;
     bool add_special_tokens;
@@ -72,7 +79,6 @@ struct api_request {
     const char *cache_salt; /* "" */
     const char *session;    /* NULL: none */
     bool explain;
-    bool turn_memory; /* refrain.turn_memory: the prompt may go on with ids that the model wrote */
 };
 
 /* 0, or -EINVAL with *error filled (a status of 400). *ret is ready for api_request_done() in both

@@ -55,6 +55,14 @@ static void push_byte(struct detokenizer *detokenizer, unsigned char byte, struc
     }
 }
 
+static bool is_kept(const struct detokenizer *detokenizer, uint32_t id)
+{
+    bool found = detokenizer->keep_special;
+    for (uint32_t i = 0; i < detokenizer->kept_count && !found; i++)
+        found = detokenizer->kept[i] == id;
+    return found;
+}
+
 int detokenizer_push(struct detokenizer *detokenizer, uint32_t id, struct buffer *out)
 {
     const char *text = NULL;
@@ -63,7 +71,7 @@ int detokenizer_push(struct detokenizer *detokenizer, uint32_t id, struct buffer
     int r = tokenizer_token_bytes(detokenizer->tokenizer, id, &text, &bytes, &control);
     if (r < 0)
         return r;
-    if ((control && !detokenizer->keep_special) || bytes == 0)
+    if ((control && !is_kept(detokenizer, id)) || bytes == 0)
         return 0;
     if (detokenizer->at_start && text[0] == ' ')
         at = 1;

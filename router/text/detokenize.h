@@ -15,8 +15,10 @@ struct detokenizer {
     const struct tokenizer *tokenizer;
     unsigned char held[4];
     uint8_t held_bytes;
-    bool keep_special; /* write control tokens' text too */
-    bool at_start;     /* SPM: strip the one dummy space of the first piece */
+    bool keep_special;    /* write control tokens' text too */
+    bool at_start;        /* SPM: strip the one dummy space of the first piece */
+    const uint32_t *kept; /* control tokens whose text is written all the same */
+    uint32_t kept_count;
 };
 
 void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *tokenizer,

@@ -180,6 +180,121 @@ static void test_echo_comes_first_and_again_after_a_restart(void **state)
     teardown(&f);
 }
 
+static void read_with(struct fixture *f, const char *reasoning, const char *tools)
+{
+    f->plan.answer.reads = true;
+    f->plan.answer.calls_end_answer = true;
+    f->plan.answer.reader = (struct answer_reader_plan){
+        .reasoning = reasoning_find(reasoning),
+        .tool_format = tool_format_find(tools),
+        .bytes_max = 1 << 16,
+    };
+}
+
+#define THOUGHT "<think>hm</think>ok<tool_call>{\"name\": \"f\", "
+
+static void test_reasoning_and_calls_are_read_behind_the_stop_strings(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    read_with(&f, "qwen3", "hermes");
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, THOUGHT, REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "ok");
+    assert_string_equal(f.choice.reader.thoughts.data, "hm");
+    assert_int_equal(f.choice.reader.calls.count, 0);
+    assert_false(take(&f, "\"arguments\": {\"a\": ", REFRAIN__FINISH__FINISH_NONE));
+    assert_string_equal(f.choice.reader.calls.arguments.data, "{\"a\": ");
+    assert_true(take(&f, "1}}</tool_call>$", REFRAIN__FINISH__FINISH_STOP));
+    assert_string_equal(f.choice.reader.calls.arguments.data, "{\"a\": 1}");
+    expect_text(&f, "ok");
+    assert_string_equal(f.choice.finish_reason, "tool_calls");
+    assert_int_equal(f.choice.stop_kind, CHUNK_STOP_NONE);
+    teardown(&f);
+}
+
+static void test_a_cut_answer_says_so_even_with_a_call(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    read_with(&f, "qwen3", "hermes");
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, THOUGHT, REFRAIN__FINISH__FINISH_NONE));
+    assert_true(take(&f, "\"arguments\": {\"a\"", REFRAIN__FINISH__FINISH_LENGTH));
+    assert_string_equal(f.choice.reader.calls.arguments.data, "{\"a\"");
+    assert_string_equal(f.choice.finish_reason, "length");
+    teardown(&f);
+}
+
+static void test_a_named_call_ends_with_stop(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    read_with(&f, "qwen3", "hermes");
+    f.plan.answer.calls_end_answer = false;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, THOUGHT, REFRAIN__FINISH__FINISH_NONE));
+    assert_true(take(&f, "\"arguments\": {}}</tool_call>$", REFRAIN__FINISH__FINISH_STOP));
+    assert_int_equal(f.choice.reader.calls.count, 1);
+    assert_string_equal(f.choice.finish_reason, "stop");
+    teardown(&f);
+}
+
+static void test_what_the_reader_holds_comes_out_at_the_end(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    read_with(&f, "qwen3", "hermes");
+    f.fields.stop[0] = "END";
+    f.fields.stop_bytes[0] = 3;
+    f.fields.stop_count = 1;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "a <tool", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "a");
+    choice_restart(&f.choice); /* the worker was lost, nothing was sent */
+    assert_false(take(&f, "b <tool", REFRAIN__FINISH__FINISH_NONE));
+    assert_true(take(&f, "END", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "b <tool");
+    assert_string_equal(f.choice.finish_reason, "stop");
+    assert_int_equal(f.choice.stop_kind, CHUNK_STOP_TEXT);
+    teardown(&f);
+}
+
+static void test_a_kept_control_token_is_for_the_reader_only(void **state)
+{
+    const uint32_t ids[] = {TINY_USER, TINY_BYTE('f'), TINY_BYTE('{'), TINY_BYTE('}'),
+                            TINY_USER, TINY_BYTE('!'), TINY_BOS};
+    Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
+    struct errmsg err = {""};
+    struct fixture f;
+    bool over = false;
+    (void)state;
+    setup(&f);
+    tokenizer_free(f.tokenizer);
+    model_card_unref(f.card);
+    f.card = tiny_card_with(NULL, "[TOOL_CALLS]");
+    assert_int_equal(tokenizer_new(f.card, &f.tokenizer, &err), 0);
+    f.plan.tokenizer = f.tokenizer;
+    read_with(&f, "none", "mistral");
+    f.plan.answer.reader.hide_markers = true;
+    f.plan.answer.kept[0] = TINY_USER;
+    f.plan.answer.kept_calls = f.plan.answer.kept_count = 1;
+    choice_init(&f.choice, NULL, &f.plan);
+    item.ids.data = (uint8_t *)ids;
+    item.ids.len = sizeof(ids);
+    item.finish = REFRAIN__FINISH__FINISH_LENGTH;
+    assert_int_equal(choice_take(&f.choice, &item, &over), 0);
+    assert_int_equal(f.choice.reader.calls.count, 1);
+    assert_string_equal(f.choice.reader.calls.list[0].name, "f");
+    assert_string_equal(f.choice.reader.calls.arguments.data, "{}");
+    expect_text(&f, "!"); /* the second mark began nothing; <bos> is nobody's */
+    teardown(&f);
+}
+
 static void test_ids_that_are_none_are_the_workers_fault(void **state)
 {
     struct fixture f;
@@ -200,100 +315,6 @@ static void test_ids_that_are_none_are_the_workers_fault(void **state)
     teardown(&f);
 }
 
-static void expect_kept(const struct fixture *f, const char *text, size_t unsent)
-{
-    size_t count = choice_kept_ids(&f->choice, unsent);
-    assert_int_equal(count, strlen(text));
-    for (size_t i = 0; i < count; i++)
-        assert_int_equal(f->choice.generated.ids[i],
-                         text[i] == '$' ? TINY_END : TINY_BYTE(text[i]));
-}
-
-static void test_ids_of_an_answer_are_kept_without_its_end(void **state)
-{
-    struct fixture f;
-    (void)state;
-    setup(&f);
-    choice_init(&f.choice, NULL, &f.plan);
-    assert_false(take(&f, "a$b", REFRAIN__FINISH__FINISH_NONE)); /* a control token, not shown */
-    assert_true(take(&f, "c$", REFRAIN__FINISH__FINISH_STOP));
-    expect_kept(&f, "a$bc", 0);
-    choice_done(&f.choice);
-    choice_init(&f.choice, NULL, &f.plan);
-    f.choice.done = false;
-    assert_true(take(&f, "x\xf0", REFRAIN__FINISH__FINISH_LENGTH)); /* shown as U+FFFD */
-    expect_kept(&f, "x\xf0", 0);
-    teardown(&f);
-}
-
-static void test_a_stop_string_keeps_the_ids_before_it(void **state)
-{
-    struct fixture f;
-    (void)state;
-    setup(&f);
-    f.fields.stop[0] = "END";
-    f.fields.stop_bytes[0] = 3;
-    f.fields.stop_count = 1;
-    f.choice.echo = "prompt ";
-    f.choice.echo_bytes = 7;
-    choice_init(&f.choice, NULL, &f.plan);
-    assert_true(take(&f, "xy$END", REFRAIN__FINISH__FINISH_NONE));
-    expect_text(&f, "prompt xy");
-    expect_kept(&f, "xy", 0); /* not the control token: the text is whole without it */
-    teardown(&f);
-    setup(&f);
-    f.fields.stop[0] = "xy";
-    f.fields.stop_bytes[0] = 2;
-    f.fields.stop_count = 1;
-    choice_init(&f.choice, NULL, &f.plan);
-    assert_true(take(&f, "xy", REFRAIN__FINISH__FINISH_NONE));
-    expect_kept(&f, "", 0);
-    teardown(&f);
-}
-
-/* The client went away while "E" was held back and "b" not sent. */
-static void test_what_was_sent_of_a_stream_is_kept(void **state)
-{
-    struct fixture f;
-    (void)state;
-    setup(&f);
-    f.fields.stop[0] = "END";
-    f.fields.stop_bytes[0] = 3;
-    f.fields.stop_count = 1;
-    choice_init(&f.choice, NULL, &f.plan);
-    assert_false(take(&f, "aabE", REFRAIN__FINISH__FINISH_NONE));
-    expect_text(&f, "aab");
-    expect_kept(&f, "aab", 0);
-    expect_kept(&f, "aa", 1);
-    expect_kept(&f, "", 3);
-    choice_restart(&f.choice);
-    expect_kept(&f, "", 0);
-    teardown(&f);
-}
-
-/* A token of several characters that the stop string cuts in two. */
-static void test_a_stop_string_inside_a_token_keeps_nothing(void **state)
-{
-    struct fixture f;
-    (void)state;
-    setup(&f);
-    f.fields.stop[0] = "s";
-    f.fields.stop_bytes[0] = 1;
-    f.fields.stop_count = 1;
-    f.fields.skip_special_tokens = false; /* "<user>" is text then, and one token */
-    choice_init(&f.choice, NULL, &f.plan);
-    Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
-    uint32_t ids[2] = {TINY_BYTE('a'), TINY_USER};
-    bool over = false;
-    item.ids.data = (uint8_t *)ids;
-    item.ids.len = sizeof(ids);
-    assert_int_equal(choice_take(&f.choice, &item, &over), 0);
-    assert_true(over);
-    expect_text(&f, "a<u");
-    expect_kept(&f, "", 0);
-    teardown(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,11 +325,12 @@ int main(void)
         cmocka_unit_test(test_stop_strings_wait_for_min_tokens),
         cmocka_unit_test(test_half_characters_are_held_and_broken_ones_replaced),
         cmocka_unit_test(test_echo_comes_first_and_again_after_a_restart),
+        cmocka_unit_test(test_reasoning_and_calls_are_read_behind_the_stop_strings),
+        cmocka_unit_test(test_a_cut_answer_says_so_even_with_a_call),
+        cmocka_unit_test(test_a_named_call_ends_with_stop),
+        cmocka_unit_test(test_what_the_reader_holds_comes_out_at_the_end),
+        cmocka_unit_test(test_a_kept_control_token_is_for_the_reader_only),
         cmocka_unit_test(test_ids_that_are_none_are_the_workers_fault),
-        cmocka_unit_test(test_ids_of_an_answer_are_kept_without_its_end),
-        cmocka_unit_test(test_a_stop_string_keeps_the_ids_before_it),
-        cmocka_unit_test(test_what_was_sent_of_a_stream_is_kept),
-        cmocka_unit_test(test_a_stop_string_inside_a_token_keeps_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,9 +32,10 @@ static inline size_t tiny_letter(unsigned byte, char text[4])
     return 2;
 }
 
-static inline struct model_card *tiny_card(const char *chat_template)
+/* `user`: text of the third control token. */
+static inline struct model_card *tiny_card_with(const char *chat_template, const char *user)
 {
-    static const char *const control[] = {"<bos>", "<end>", "<user>"};
+    const char *const control[] = {"<bos>", "<end>", user};
     struct model_card *card = model_card_new();
     struct string_table_builder tokens;
     uint8_t types[259];
@@ -62,6 +63,11 @@ static inline struct model_card *tiny_card(const char *chat_template)
     card->add_bos = true;
     card->chat_template = chat_template ? mem_strdup(chat_template) : NULL;
     return card;
+}
+
+static inline struct model_card *tiny_card(const char *chat_template)
+{
+    return tiny_card_with(chat_template, "<user>");
 }
 
 #endif

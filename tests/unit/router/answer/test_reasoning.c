@@ -81,23 +81,39 @@ static void test_long_white_space_is_content(void **state)
     split(&row, 0, 1);
 }
 
-static enum reasoning_state start_of(const char *format, const char *tail)
+static enum reasoning_state after_prompt(const char *format, const char *tail)
 {
-    return reasoning_start_of(reasoning_find(format), tail, strlen(tail));
+    return reasoning_after_prompt(reasoning_find(format), tail, strlen(tail));
 }
 
-static void test_the_prompts_tail_says_where_it_starts(void **state)
+static void test_the_prompts_end_says_where_it_starts(void **state)
 {
     (void)state;
-    assert_int_equal(start_of("qwen3", "<|im_end|>\n<|im_start|>assistant\n"), REASONING_START);
-    assert_int_equal(start_of("qwen3", "<|im_start|>assistant\n<think>\n"), REASONING_INSIDE);
-    assert_int_equal(start_of("qwen3", "assistant\n<think>\n\n</think>\n\n"), REASONING_AFTER);
-    assert_int_equal(start_of("deepseek_v3", "<\uff5cAssistant\uff5c></think>"), REASONING_AFTER);
-    assert_int_equal(start_of("seed_oss", "<seed:think>\n<seed:cot_budget_reflect>x"
-                                          "</seed:cot_budget_reflect>\n</seed:think>\n"),
+    assert_int_equal(after_prompt("qwen3", "<|im_end|>\n<|im_start|>assistant\n"), REASONING_START);
+    assert_int_equal(after_prompt("qwen3", "<|im_start|>assistant\n<think>\n"), REASONING_INSIDE);
+    assert_int_equal(after_prompt("qwen3", "assistant\n<think>\n\n</think>\n\n"), REASONING_AFTER);
+    assert_int_equal(after_prompt("deepseek_v3", "<\uff5cAssistant\uff5c></think>"),
                      REASONING_AFTER);
-    assert_int_equal(start_of("qwen3", "<think>a</think>b<think>c"), REASONING_INSIDE);
-    assert_int_equal(start_of("qwen3", ""), REASONING_START);
+    assert_int_equal(after_prompt("seed_oss", "<seed:think>\n<seed:cot_budget_reflect>x"
+                                              "</seed:cot_budget_reflect>\n</seed:think>"),
+                     REASONING_AFTER);
+    assert_int_equal(after_prompt("qwen3", "say <think><|im_end|>\n<|im_start|>assistant\n"),
+                     REASONING_START); /* a user's text */
+    assert_int_equal(after_prompt("qwen3", ""), REASONING_START);
+}
+
+static enum reasoning_state after_message(const char *text)
+{
+    return reasoning_after_message(reasoning_find("qwen3"), text, strlen(text));
+}
+
+static void test_a_continued_message_says_where_it_is(void **state)
+{
+    (void)state;
+    assert_int_equal(after_message("<think>so far"), REASONING_INSIDE);
+    assert_int_equal(after_message("<think>done</think>The answer"), REASONING_AFTER);
+    assert_int_equal(after_message("The answer"), REASONING_AFTER);
+    assert_int_equal(after_message(""), REASONING_START);
 }
 
 static void test_templates_are_known_by_their_end_tag(void **state)
@@ -116,7 +132,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_cut_gives_the_same),
         cmocka_unit_test(test_long_white_space_is_content),
-        cmocka_unit_test(test_the_prompts_tail_says_where_it_starts),
+        cmocka_unit_test(test_the_prompts_end_says_where_it_starts),
+        cmocka_unit_test(test_a_continued_message_says_where_it_is),
         cmocka_unit_test(test_templates_are_known_by_their_end_tag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,6 @@ static void test_usage_chunk_has_no_choices(void **state)
                                           .computed_tokens = 14,
                                           .queue_ms = 0.25,
                                           .prefill_ms = NAN,
-                                          .turn_memory_tokens = 12,
                                           .group = 3,
                                           .why = "prefix",
                                           .miss = ""};
@@ -73,8 +72,7 @@ static void test_usage_chunk_has_no_choices(void **state)
            "\"model\":\"m\\\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":30,"
            "\"completion_tokens\":12,\"total_tokens\":42,\"prompt_tokens_details\":{"
            "\"cached_tokens\":16}},\"refrain\":{\"cached_tokens\":16,\"computed_tokens\":14,"
-           "\"queue_ms\":0.25,\"prefill_ms\":0,\"turn_memory_tokens\":12,"
-           "\"group\":3,\"why\":\"prefix\",\"miss\":\"\"}}");
+           "\"queue_ms\":0.25,\"prefill_ms\":0,\"group\":3,\"why\":\"prefix\",\"miss\":\"\"}}");
 }
 
 static void test_whole_chat_has_messages(void **state)
@@ -90,6 +88,61 @@ static void test_whole_chat_has_messages(void **state)
            "\"a\\u0000b\"},\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null},"
            "{\"index\":1,\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
            "\"finish_reason\":\"stop\",\"stop_reason\":9}]}");
+}
+
+static void test_pieces_of_calls_name_their_call_once(void **state)
+{
+    const struct chunk_call head = {
+        .index = 1, .id = "call_a", .name = "f\"", .arguments = "", .arguments_bytes = 0};
+    const struct chunk_call piece = {.index = 1, .arguments = "{\"a\": 1", .arguments_bytes = 7};
+    const struct chunk_choice first = {.calls = &head, .calls_count = 1};
+    const struct chunk_choice second = {.calls = &piece, .calls_count = 1};
+    const struct chunk begin = {.choices = &first, .choices_count = 1};
+    const struct chunk next = {.choices = &second, .choices_count = 1};
+    (void)state;
+    expect(&chat_stream, &begin,
+           "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":17,"
+           "\"model\":\"m\\\"x\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":"
+           "1,\"id\":\"call_a\",\"type\":\"function\",\"function\":{\"name\":\"f\\\"\","
+           "\"arguments\":\"\"}}]},\"logprobs\":null,\"finish_reason\":null}]}");
+    expect(&chat_stream, &next,
+           "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":17,"
+           "\"model\":\"m\\\"x\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":"
+           "1,\"function\":{\"arguments\":\"{\\\"a\\\": 1\"}}]},\"logprobs\":null,"
+           "\"finish_reason\":null}]}");
+}
+
+static void test_a_message_of_calls_only_has_null_content(void **state)
+{
+    const struct chunk_call calls[] = {
+        {.index = 0, .id = "a", .name = "f", .arguments = "{}", .arguments_bytes = 2},
+        {.index = 1, .id = "b", .name = "g", .arguments = "{}", .arguments_bytes = 2}};
+    const struct chunk_choice choice = {.reasoning = "hm",
+                                        .reasoning_bytes = 2,
+                                        .calls = calls,
+                                        .calls_count = 2,
+                                        .finish_reason = "tool_calls"};
+    const struct chunk chunk = {.choices = &choice, .choices_count = 1};
+    (void)state;
+    expect(
+        &chat_whole, &chunk,
+        "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion\",\"created\":17,\"model\":\"m\","
+        "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,"
+        "\"reasoning_content\":\"hm\",\"reasoning\":\"hm\",\"tool_calls\":["
+        "{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}},"
+        "{\"id\":\"b\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}"
+        "]},\"logprobs\":null,\"finish_reason\":\"tool_calls\",\"stop_reason\":null}]}");
+}
+
+static void test_reasoning_streams_under_both_names(void **state)
+{
+    const struct chunk_choice choice = {.reasoning = "h", .reasoning_bytes = 1};
+    const struct chunk chunk = {.choices = &choice, .choices_count = 1};
+    (void)state;
+    expect(&chat_stream, &chunk,
+           "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":17,"
+           "\"model\":\"m\\\"x\",\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"h\","
+           "\"reasoning\":\"h\"},\"logprobs\":null,\"finish_reason\":null}]}");
 }
 
 static void test_completions_have_text(void **state)
@@ -194,6 +247,9 @@ int main(void)
         cmocka_unit_test(test_last_delta_is_empty_and_says_why_it_ended),
         cmocka_unit_test(test_usage_chunk_has_no_choices),
         cmocka_unit_test(test_whole_chat_has_messages),
+        cmocka_unit_test(test_pieces_of_calls_name_their_call_once),
+        cmocka_unit_test(test_a_message_of_calls_only_has_null_content),
+        cmocka_unit_test(test_reasoning_streams_under_both_names),
         cmocka_unit_test(test_completions_have_text),
         cmocka_unit_test(test_logprobs_of_a_chat_are_finite_and_have_bytes),
         cmocka_unit_test(test_logprobs_of_a_completion_are_four_lists),

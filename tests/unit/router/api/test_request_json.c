@@ -119,18 +119,6 @@ static void test_fields_of_the_right_type_and_range_are_taken(void **state)
         accept(members[i]);
 }
 
-static void test_turn_memory_is_on_unless_a_client_says_no(void **state)
-{
-    struct parsed p = chat("\"refrain\":{\"turn_memory\":null}");
-    (void)state;
-    assert_true(p.r == 0 && p.request.turn_memory);
-    done(&p);
-    p = chat("\"refrain\":{\"turn_memory\":\"no\"}");
-    assert_true(p.r < 0);
-    assert_string_equal(p.error.param, "turn_memory");
-    done(&p);
-}
-
 static void test_null_is_absent_for_every_optional_field(void **state)
 {
     (void)state;
@@ -175,7 +163,16 @@ static void test_fields_of_the_wrong_type_name_themselves(void **state)
         {"\"tools\":{}", "tools", "a list"},
         {"\"tools\":[5]", "tools[0]", "function"},
         {"\"tools\":[{\"type\":\"function\"}]", "tools[0]", "name"},
+        {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\"}}]", "tools[0]",
+         "has 0 bytes"},
+        {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]",
+         "tools[0]", "must be an object"},
         {"\"tool_choice\":5", "tool_choice", "auto"},
+        {"\"tool_choice\":\"always\"", "tool_choice", "auto"},
+        {"\"tool_choice\":{\"type\":\"function\"}", "tool_choice", "name"},
+        {"\"parallel_tool_calls\":1", "parallel_tool_calls", "true or false"},
+        {"\"functions\":[{\"name\":\"f\"}]", "functions", "use 'tools'"},
+        {"\"function_call\":\"auto\"", "function_call", "use 'tool_choice'"},
         {"\"chat_template_kwargs\":[]", "chat_template_kwargs", "an object"},
         {"\"documents\":{}", "documents", "a list"},
     };
@@ -210,6 +207,8 @@ static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
     refuse("\"min_tokens\":9,\"max_tokens\":8", "min_tokens", "is 9, more than 'max_tokens' 8");
 }
 
+#define ONE_TOOL "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+
 static void test_fields_that_we_lack_are_refused_by_name(void **state)
 {
     static const char *const names[] = {
@@ -223,8 +222,10 @@ static void test_fields_that_we_lack_are_refused_by_name(void **state)
     }
     refuse("\"response_format\":{\"type\":\"json_object\"}", "response_format",
            "not supported yet");
-    refuse("\"tool_choice\":\"required\"", "tool_choice", "not supported yet");
-    refuse("\"tool_choice\":{\"type\":\"function\"}", "tool_choice", "not supported yet");
+    refuse("\"tool_choice\":\"required\"," ONE_TOOL, "tool_choice", "not supported yet");
+    refuse("\"tool_choice\":\"required\"", "tool_choice", "no 'tools'");
+    refuse("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}," ONE_TOOL,
+           "tool_choice", "'g', which is not in 'tools'");
     refuse("\"best_of\":2", "best_of", "not supported");
     refuse("\"stream_options\":{\"include_usage\":true}", "stream_options", "needs 'stream'");
     refuse("\"continue_final_message\":true,\"add_generation_prompt\":true",
@@ -270,13 +271,12 @@ static void test_bodies_that_are_no_request_are_refused(void **state)
 
 static void test_values_arrive_where_they_belong(void **state)
 {
-    struct parsed p =
-        chat("\"model\":\"m\",\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
-             "\"top_k\":40,\"seed\":-7,\"max_tokens\":5,\"max_completion_tokens\":6,"
-             "\"min_tokens\":2,\"stop\":[\"ab\",\"c\"],\"stop_token_ids\":[9,8],"
-             "\"logprobs\":true,\"top_logprobs\":4,\"n\":3,\"stream\":true,"
-             "\"stream_options\":{\"include_usage\":true},\"priority\":-2,"
-             "\"cache_salt\":\"s\",\"refrain\":{\"explain\":true,\"turn_memory\":false}");
+    struct parsed p = chat("\"model\":\"m\",\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
+                           "\"top_k\":40,\"seed\":-7,\"max_tokens\":5,\"max_completion_tokens\":6,"
+                           "\"min_tokens\":2,\"stop\":[\"ab\",\"c\"],\"stop_token_ids\":[9,8],"
+                           "\"logprobs\":true,\"top_logprobs\":4,\"n\":3,\"stream\":true,"
+                           "\"stream_options\":{\"include_usage\":true},\"priority\":-2,"
+                           "\"cache_salt\":\"s\",\"refrain\":{\"explain\":true}");
     const struct api_request *q = &p.request;
     (void)state;
     assert_int_equal(p.r, 0);
@@ -298,7 +298,7 @@ static void test_values_arrive_where_they_belong(void **state)
     assert_int_equal(q->priority, -2);
     assert_string_equal(q->cache_salt, "s");
     assert_true(q->explain && q->add_generation_prompt && q->skip_special_tokens);
-    assert_false(q->add_special_tokens || q->ignore_eos || q->echo || q->turn_memory);
+    assert_false(q->add_special_tokens || q->ignore_eos || q->echo);
     done(&p);
 }
 
@@ -439,7 +439,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields_of_the_right_type_and_range_are_taken),
-        cmocka_unit_test(test_turn_memory_is_on_unless_a_client_says_no),
         cmocka_unit_test(test_null_is_absent_for_every_optional_field),
         cmocka_unit_test(test_fields_of_the_wrong_type_name_themselves),
         cmocka_unit_test(test_numbers_out_of_range_are_told_with_their_bounds),

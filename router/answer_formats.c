@@ -1,0 +1,157 @@
+/* answer_formats.c - a model's formats, once per model; a request's plan, once per request. */
+#include "router/answer_formats.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/base/assert.h"
+#include "router/text/detokenize.h"
+
+#define TAIL_TOKENS 48u /* a tag is a few tokens, even letter by letter */
+
+int answer_settings_check(const struct answer_settings *settings, struct errmsg *err)
+{
+    const char *reasoning = settings->reasoning_parser;
+    const char *tools = settings->tool_call_parser;
+
+    if (strcmp(reasoning, "auto") != 0 && strcmp(reasoning, "none") != 0 &&
+        !reasoning_find(reasoning))
+        return errmsg_set(err, -EINVAL,
+                          "--reasoning-parser: '%.60s' is not known; there are auto, none, qwen3, "
+                          "deepseek_r1, deepseek_v3, glm45, seed_oss and mistral",
+                          reasoning);
+    if (strcmp(tools, "auto") != 0 && strcmp(tools, "none") != 0 && !tool_format_find(tools))
+        return errmsg_set(err, -EINVAL,
+                          "--tool-call-parser: '%.60s' is not known; there are auto, none, hermes, "
+                          "llama3_json, mistral, qwen3_coder, deepseek_v3, seed_oss, functionary, "
+                          "firefunction and json",
+                          tools);
+    return 0;
+}
+
+/* The token of that text, if it is a control token; else TOKEN_ID_NONE. */
+static uint32_t control_token(const struct tokenizer *tokenizer, const char *text)
+{
+    uint32_t id = tokenizer_find(tokenizer, text);
+    const char *bytes;
+    size_t count;
+    bool control = false;
+
+    if (id == TOKEN_ID_NONE || tokenizer_token_bytes(tokenizer, id, &bytes, &count, &control) < 0)
+        return TOKEN_ID_NONE;
+    return control ? id : TOKEN_ID_NONE;
+}
+
+static void keep(const struct tokenizer *tokenizer, const char *text, uint32_t *ids,
+                 uint32_t *count)
+{
+    uint32_t id = control_token(tokenizer, text);
+    if (id != TOKEN_ID_NONE)
+        ids[(*count)++] = id;
+}
+
+static const struct tool_format *pick_tools(const char *name, const struct tokenizer *tokenizer,
+                                            const char *source, size_t bytes)
+{
+    const struct tool_format *format = source ? tool_format_of_template(source, bytes) : NULL;
+    const char *token;
+
+    if (strcmp(name, "none") == 0)
+        return NULL;
+    if (strcmp(name, "auto") != 0)
+        return tool_format_find(name);
+    for (size_t i = 0; !format && (format = tool_format_by_token(i, &token)) != NULL; i++) {
+        if (tokenizer_find(tokenizer, token) == TOKEN_ID_NONE)
+            format = NULL;
+    }
+    return format;
+}
+
+static const struct reasoning_format *pick_reasoning(const char *name, const char *source,
+                                                     size_t bytes)
+{
+    if (strcmp(name, "auto") != 0)
+        return reasoning_find(name);
+    return source ? reasoning_of_template(source, bytes) : NULL;
+}
+
+void answer_formats_pick(const struct answer_settings *settings, const struct tokenizer *tokenizer,
+                         const char *source, size_t bytes, struct answer_formats *ret_formats)
+{
+    struct answer_formats *formats = ret_formats;
+
+    *formats = (struct answer_formats){.auto_tools = !settings->no_auto_tools};
+    formats->reasoning = pick_reasoning(settings->reasoning_parser, source, bytes);
+    formats->tools = pick_tools(settings->tool_call_parser, tokenizer, source, bytes);
+    if (formats->reasoning) {
+        keep(tokenizer, formats->reasoning->begin, formats->kept_reasoning,
+             &formats->kept_reasoning_count);
+        keep(tokenizer, formats->reasoning->end, formats->kept_reasoning,
+             &formats->kept_reasoning_count);
+    }
+    for (size_t i = 0; formats->tools && i < TOOL_MARKERS_MAX && formats->tools->markers[i]; i++)
+        keep(tokenizer, formats->tools->markers[i], formats->kept_tools,
+             &formats->kept_tools_count);
+    formats->markers_are_control = formats->kept_tools_count > 0;
+}
+
+/* ---- a request ---- */
+
+static enum reasoning_state start_of(const struct answer_formats *formats,
+                                     const struct tokenizer *tokenizer,
+                                     const struct api_request *request, const uint32_t *ids,
+                                     size_t ids_count)
+{
+    struct detokenizer detokenizer;
+    struct buffer tail;
+    size_t messages = json_array_size(request->messages);
+
+    if (request->continue_final_message) {
+        const json_t *last = json_array_get(request->messages, messages - 1);
+        const json_t *content = json_object_get(last, "content");
+        return reasoning_after_message(formats->reasoning, json_string_value(content),
+                                       json_string_length(content));
+    }
+    buffer_init(&tail, SIZE_MAX); /* a few tokens */
+    detokenizer_init(&detokenizer, tokenizer, true, false);
+    for (size_t i = ids_count > TAIL_TOKENS ? ids_count - TAIL_TOKENS : 0; i < ids_count; i++)
+        (void)detokenizer_push(&detokenizer, ids[i], &tail);
+    enum reasoning_state start = reasoning_after_prompt(formats->reasoning, tail.data, tail.bytes);
+    buffer_done(&tail);
+    return start;
+}
+
+static void keep_all(struct answer_plan *plan, const uint32_t *ids, uint32_t count)
+{
+    ASSERT(plan->kept_count + count <= ANSWER_KEPT_MAX);
+    memcpy(plan->kept + plan->kept_count, ids, count * sizeof(*ids));
+    plan->kept_count += count;
+}
+
+void answer_plan_make(const struct answer_formats *formats, const struct tokenizer *tokenizer,
+                      const struct api_request *request, const uint32_t *ids, size_t ids_count,
+                      size_t bytes_max, struct answer_plan *ret_plan)
+{
+    struct answer_plan *plan = ret_plan;
+    bool calls = request->tool_choice == API_TOOLS_AUTO && formats->auto_tools && formats->tools;
+
+    *plan = (struct answer_plan){.reader.bytes_max = bytes_max};
+    if (request->kind != API_CHAT || (!calls && !formats->reasoning))
+        return;
+    plan->reads = true;
+    if (calls) {
+        plan->reader.tool_format = formats->tools;
+        plan->reader.tools = request->tools;
+        plan->reader.hide_markers = formats->markers_are_control && request->skip_special_tokens;
+        plan->reader.one_call = !request->parallel_tool_calls;
+        plan->calls_end_answer = true;
+        keep_all(plan, formats->kept_tools, formats->kept_tools_count);
+        plan->kept_calls = plan->kept_count;
+    }
+    if (formats->reasoning) {
+        plan->reader.reasoning = formats->reasoning;
+        plan->reader.reasoning_start = start_of(formats, tokenizer, request, ids, ids_count);
+        plan->reader.drop_reasoning = !request->include_reasoning;
+        keep_all(plan, formats->kept_reasoning, formats->kept_reasoning_count);
+    }
+}
