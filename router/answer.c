@@ -33,6 +33,8 @@ static void explain(const struct request *request, struct chunk_explain *ret_exp
                                           .queue_ms = choice->queue_seconds * 1e3,
                                           .prefill_ms = choice->prefill_seconds * 1e3,
                                           .group = choice->group,
+                                          .turn_memory_tokens =
+                                              request->prompts[choice->prompt].trace.turn_tokens,
                                           .why = choice->why,
                                           .miss = choice->miss};
 }

@@ -38,6 +38,7 @@ void choice_init(struct choice *choice, struct request *request, const struct ch
     choice->why = "";
     buffer_init(&choice->raw, RAW_BYTES_MAX);
     buffer_init(&choice->text, plan->text_bytes_max);
+    token_ids_init(&choice->generated, CHOICE_IDS_MAX);
     buffer_init(&choice->certain, plan->text_bytes_max);
     if (plan->answer.reads)
         answer_reader_init(&choice->reader, &plan->answer.reader, &choice->text);
@@ -51,6 +52,7 @@ void choice_done(struct choice *choice)
     stop_matcher_free(choice->stop);
     buffer_done(&choice->raw);
     buffer_done(&choice->text);
+    token_ids_done(&choice->generated);
     buffer_done(&choice->certain);
     if (choice->plan->answer.reads)
         answer_reader_done(&choice->reader);
@@ -68,6 +70,7 @@ void choice_restart(struct choice *choice)
         answer_reader_restart(&choice->reader);
     logprobs_json_clear(&choice->logprobs);
     choice->tokens = 0;
+    choice->generated.count = choice->text_bytes = 0;
     choice->first_seen = false;
     begin_text(choice);
 }
@@ -107,6 +110,7 @@ static void read_certain(struct choice *choice)
 static bool sift(struct choice *choice)
 {
     struct buffer *text = certain_text(choice);
+    size_t before = text->bytes;
     bool found = false;
 
     if (choice->stop && choice->tokens >= choice->plan->fields->tokens_min)
@@ -114,6 +118,7 @@ static bool sift(struct choice *choice)
                                   &choice->stop_which);
     else
         buffer_append(text, choice->raw.data, choice->raw.bytes);
+    choice->text_bytes += text->bytes - before;
     buffer_clear(&choice->raw);
     read_certain(choice);
     if (found) {
@@ -153,8 +158,11 @@ static void finish(struct choice *choice, const Refrain__StepItem *item, uint32_
     detokenizer_finish(&choice->detokenizer, &choice->raw);
     if (sift(choice))
         return;
+    struct buffer *text = certain_text(choice);
+    size_t before = text->bytes;
     if (choice->stop)
-        stop_matcher_finish(choice->stop, certain_text(choice));
+        stop_matcher_finish(choice->stop, text);
+    choice->text_bytes += text->bytes - before;
     read_certain(choice);
     choice->finish_reason = item->finish == REFRAIN__FINISH__FINISH_LENGTH ? "length" : "stop";
     if (item->finish == REFRAIN__FINISH__FINISH_STOP && !is_model_end(choice, last_id)) {
@@ -189,6 +197,8 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
                               i < item->n_logprobs ? item->logprobs[i] : NULL);
         if (!shown)
             break;
+        if (token_ids_add(&choice->generated, id_at(item, i)) < 0)
+            return -EPROTO;
         if (detokenizer_push(&choice->detokenizer, id_at(item, i), &choice->raw) < 0)
             return -EPROTO;
         if (sift(choice)) {
@@ -207,4 +217,26 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
     }
     *ret_over = finished;
     return 0;
+}
+
+size_t choice_kept_ids(const struct choice *choice, size_t text_unsent)
+{
+    const struct choice_plan *plan = choice->plan;
+    struct detokenizer detokenizer;
+    struct buffer text;
+    size_t kept = choice->text_bytes - text_unsent, count = 0;
+
+    if (choice->done && choice->stop_kind != CHUNK_STOP_TEXT && text_unsent == 0)
+        return choice->generated.count;
+    if (plan->answer.reads)
+        return 0; /* what was read out of the text and sent cannot be counted back to tokens */
+    buffer_init(&text, kept + RAW_BYTES_MAX);
+    detokenizer_init(&detokenizer, plan->tokenizer, !plan->fields->skip_special_tokens,
+                     plan->strip_first_space);
+    while (count < choice->generated.count && text.bytes < kept)
+        (void)detokenizer_push(&detokenizer, choice->generated.ids[count++], &text);
+    if (text.bytes != kept)
+        count = 0;
+    buffer_done(&text);
+    return count;
 }

@@ -19,6 +19,7 @@
 
 #define CHOICE_ID_MAX 65 /* the wire's 64 bytes and a NUL */
 #define CHOICE_MISS_MAX 32
+#define CHOICE_IDS_MAX ((size_t)1 << 24) /* the most that a client may ask for */
 
 struct request;
 
@@ -48,7 +49,9 @@ struct choice {
     struct buffer certain;       /* with `reader`: what it has not read yet */
     struct answer_reader reader; /* if plan->answer.reads */
     struct logprobs_json logprobs;
-    uint32_t tokens; /* generated so far */
+    uint32_t tokens;            /* generated so far */
+    struct token_ids generated; /* all of them but the id that ended the answer */
+    size_t text_bytes;          /* of the answer so far, before `reader`, without `echo` */
 
     bool sent;      /* something of it went to the client */
     bool role_sent; /* the first delta */
@@ -73,5 +76,8 @@ void choice_restart(struct choice *choice);
 /* Tokens of one step. True: the answer is over (a stop string, or the worker's finish). -EPROTO:
  * the worker sent what makes no sense; the choice is as before or half-way, and must end. */
 int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over);
+/* How many of `generated` stand for the text that was given out, when `text_unsent` bytes of it
+ * were not sent. 0: none, or the text ends inside a token (a stop string cut it). */
+size_t choice_kept_ids(const struct choice *choice, size_t text_unsent);
 
 #endif

@@ -5,6 +5,8 @@
 
 static const char *const codes[] = {"2xx", "4xx", "429", "499", "5xx", NULL};
 
+static const char *const text_kinds[] = {"segment", "turn", NULL};
+
 static const double seconds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,    0.5,
                                  1,     2.5,    5,     10,   20,    40,   80,  INFINITY};
 static const double prompt_seconds[] = {0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025,
@@ -39,6 +41,18 @@ const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
     [RM_HTTP_REJECTED] = ROW("refrain_router_http_rejected_total", METRIC_COUNTER,
                              "HTTP requests refused by the parser: malformed, slow, too large."),
     [RM_UPTIME] = ROW("refrain_router_uptime_seconds", METRIC_GAUGE, "Since the start."),
+    [RM_TEXT_CACHE_BYTES] = ROW("refrain_router_text_cache_bytes", METRIC_GAUGE,
+                                "Memory of the text cache, of --text-cache-memory."),
+    [RM_TEXT_CACHE_ENTRIES] = ROW("refrain_router_text_cache_entries_count", METRIC_GAUGE,
+                                  "Texts in the cache, of both kinds."),
+    [RM_TEXT_CACHE_HITS] = {"refrain_router_text_cache_hit_tokens_total", METRIC_COUNTER,
+                            "Prompt tokens found by their text, by kind (turn: the model wrote "
+                            "them).",
+                            "kind", text_kinds, NULL},
+    [RM_TEXT_CACHE_MISSES] = ROW("refrain_router_text_cache_miss_tokens_total", METRIC_COUNTER,
+                                 "Prompt tokens that the tokenizer had to make."),
+    [RM_TEXT_CACHE_EVICTIONS] = ROW("refrain_router_text_cache_evictions_total", METRIC_COUNTER,
+                                    "Texts that had to make room for others."),
     [RM_PROMPT_SECONDS] =
         HISTOGRAM("refrain_router_prompt_seconds", "Body to token ids: JSON, template, tokenizer.",
                   prompt_seconds),

@@ -15,11 +15,18 @@ enum router_metric {
     RM_HTTP_REQUESTS,
     RM_HTTP_REJECTED,
     RM_UPTIME,
+    RM_TEXT_CACHE_BYTES,
+    RM_TEXT_CACHE_ENTRIES,
+    RM_TEXT_CACHE_HITS, /* by kind: enum router_metric_text */
+    RM_TEXT_CACHE_MISSES,
+    RM_TEXT_CACHE_EVICTIONS,
     RM_PROMPT_SECONDS, /* histograms */
     RM_TTFT_SECONDS,
     RM_REQUEST_SECONDS,
     ROUTER_METRICS
 };
+
+enum router_metric_text { RM_TEXT_SEGMENT = 0, RM_TEXT_TURN };
 
 extern const struct metric_spec router_metric_specs[ROUTER_METRICS];
 

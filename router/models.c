@@ -14,6 +14,9 @@
 struct models {
     struct list list; /* struct served_model */
     uint32_t count;
+    struct text_cache *cache;
+    bool turn_memory;
+    uint64_t last_tokenizer_id;
     struct answer_settings answers;
     char *template_text; /* NULL: each model's own */
     size_t template_bytes;
@@ -46,6 +49,8 @@ int models_new(const struct models_settings *settings, struct models **ret_model
 {
     struct models *models = mem_zalloc(sizeof(*models));
     list_init(&models->list);
+    models->cache = settings->cache;
+    models->turn_memory = settings->turn_memory;
     models->answers = settings->answers;
     int r = settings->template_path ? read_template(settings->template_path, models, err) : 0;
     if (r < 0) {
@@ -113,7 +118,7 @@ static void make_template(const struct models *models, struct served_model *mode
     model->maker.chat_template = model->chat_template;
 }
 
-static struct served_model *make_model(const struct models *models, struct model_card *card)
+static struct served_model *make_model(struct models *models, struct model_card *card)
 {
     struct served_model *model = mem_zalloc(sizeof(*model));
     struct errmsg err;
@@ -127,6 +132,9 @@ static struct served_model *make_model(const struct models *models, struct model
         (void)snprintf(model->broken, sizeof(model->broken), "%s", err.text);
         log_error("tokenizer_refused", "model=\"%s\" error=\"%s\"", card->name, err.text);
     }
+    model->maker.tokenizer_id = ++models->last_tokenizer_id;
+    model->maker.cache = models->cache;
+    model->maker.turn_memory = models->turn_memory;
     model->maker.token_bytes_max = prompt_token_bytes_max(card);
     make_template(models, model);
     log_info("model",

@@ -28,7 +28,9 @@ struct served_model {
 struct models;
 
 struct models_settings {
-    const char *template_path;      /* a file that replaces every model's own template, or NULL */
+    const char *template_path; /* a file that replaces every model's own template, or NULL */
+    struct text_cache *cache;  /* of all models together; outlives them */
+    bool turn_memory;
     struct answer_settings answers; /* checked; the texts must outlive the models */
 };
 

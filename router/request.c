@@ -101,8 +101,10 @@ static void request_free(struct request *request)
         ASSERT(!request->choices[i].dispatch.ticket);
         choice_done(&request->choices[i]);
     }
-    for (uint32_t i = 0; i < request->prompts_count; i++)
+    for (uint32_t i = 0; i < request->prompts_count; i++) {
         token_ids_done(&request->prompts[i].ids);
+        prompt_trace_done(&request->prompts[i].trace);
+    }
     list_remove(&request->link);
     ASSERT(requests->open_count > 0);
     requests->open_count--;
@@ -143,6 +145,7 @@ static void request_end(struct request *request, int status, const char *finish)
     ASSERT(!request->exchange);
     for (uint32_t i = 0; i < request->choices_count; i++)
         links_cancel(requests->parts.links, &request->choices[i].dispatch);
+    request_learn(request, status == 200);
     request_set_state(request, REQUEST_DONE, finish);
     answer_usage(request, &usage);
     metrics_add(metrics, RM_REQUESTS, router_metric_code(status), 1);
@@ -348,7 +351,8 @@ static int room_for(const struct request *request, size_t tokens, uint32_t *ret_
     return 0;
 }
 
-int request_add_prompt(struct request *request, struct token_ids *ids, struct api_error *error)
+int request_add_prompt(struct request *request, struct token_ids *ids, struct prompt_trace *trace,
+                       struct api_error *error)
 {
     uint32_t tokens_max = 0;
 
@@ -358,8 +362,9 @@ int request_add_prompt(struct request *request, struct token_ids *ids, struct ap
     if (r < 0)
         return r;
     request->prompts[request->prompts_count++] =
-        (struct request_prompt){.ids = *ids, .tokens_max = tokens_max};
+        (struct request_prompt){.ids = *ids, .trace = *trace, .tokens_max = tokens_max};
     token_ids_init(ids, ids->count_max);
+    *trace = (struct prompt_trace){0};
     return 0;
 }
 

@@ -48,9 +48,10 @@ const struct api_request *request_fields(const struct request *request);
 const struct served_model *request_model(const struct request *request);
 /* Of the model at its workers when the request was opened; never 0. */
 uint32_t request_context_tokens(const struct request *request);
-/* At most once per prompt of the body; the ids move into the request. -EINVAL: no room for the
- * answer, *error is filled. */
-int request_add_prompt(struct request *request, struct token_ids *ids, struct api_error *error);
+/* At most once per prompt of the body; ids and trace move into the request. -EINVAL: no room for
+ * the answer, *error is filled. */
+int request_add_prompt(struct request *request, struct token_ids *ids, struct prompt_trace *trace,
+                       struct api_error *error);
 /* Text that the answers of the prompt added last begin with; it must live as long as the body's
  * fields. */
 void request_echo_prompt(struct request *request, const char *echo, size_t echo_bytes);

@@ -20,7 +20,8 @@ enum request_state {
 
 struct request_prompt {
     struct token_ids ids;
-    uint32_t tokens_max; /* of each answer */
+    struct prompt_trace trace; /* all zeroes: a prompt of ids */
+    uint32_t tokens_max;       /* of each answer */
     const char *echo;
     size_t echo_bytes;
 };
@@ -63,6 +64,9 @@ int answer_whole(struct request *request);
 void answer_error(struct request *request, const struct api_error *error);
 /* Sums over all prompts and choices. */
 void answer_usage(const struct request *request, struct chunk_usage *ret_usage);
+/* learn.c: what is kept of the answers. Called once, when the client has all that it will get: the
+ * whole answer (`whole`), or what was streamed until then. */
+void request_learn(struct request *request, bool whole);
 void request_set_state(struct request *request, enum request_state next, const char *why);
 
 #endif

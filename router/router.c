@@ -210,9 +210,12 @@ static void start_handles(struct router *router)
 static int make_parts(struct router *router, struct errmsg *err)
 {
     struct api *api = &router->api;
-    const struct models_settings models = {.template_path = router->settings->chat_template,
-                                           .answers = router_answer_settings(router->settings)};
     int r = lock_run_dir(router, err);
+    api->text_cache = text_cache_new(router->settings->text_cache_bytes);
+    const struct models_settings models = {.template_path = router->settings->chat_template,
+                                           .answers = router_answer_settings(router->settings),
+                                           .cache = api->text_cache,
+                                           .turn_memory = router->settings->turn_memory != 0};
     if (r == 0)
         r = models_new(&models, &api->models, err);
     if (r == 0)
@@ -305,6 +308,7 @@ void router_free(struct router *router)
         return;
     requests_free(router->api.requests);
     models_free(router->api.models);
+    text_cache_free(router->api.text_cache);
     auth_free(router->api.auth);
     metrics_free(router->api.metrics);
     int r = uv_loop_close(&router->loop);

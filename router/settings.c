@@ -13,6 +13,9 @@
 
 static const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
 
+/* In the order of false and true. */
+static const char *const turn_memory_names[] = {"off", "on", NULL};
+
 #define SETTING_STRUCT struct router_settings
 static const struct setting table[] = {
     SETTING_TEXT("host", host, "127.0.0.1", "Address to listen on."),
@@ -29,6 +32,13 @@ static const struct setting table[] = {
                  "Bearer keys that clients must show, separated by commas; default: none."),
     SETTING_TEXT("chat-template", chat_template, NULL,
                  "Jinja file that replaces the models' own chat template."),
+    SETTING_BYTES(
+        "text-cache-memory", text_cache_bytes, "64MiB",
+        "Memory for token ids of prompt texts seen before, turn memory included; 0: off."),
+    SETTING_ENUM(
+        "turn-memory", turn_memory, "on", turn_memory_names,
+        "on: prompts go on with the ids that the model itself wrote in earlier turns; off: "
+        "with what the tokenizer makes of their text."),
     SETTING_TEXT("reasoning-parser", reasoning_parser, "auto",
                  "Tags around a model's thinking: auto (from its template), none, or a name."),
     SETTING_TEXT("tool-call-parser", tool_call_parser, "auto",

@@ -16,7 +16,8 @@ struct router_settings {
     uint32_t ready_fd; /* 0: none */
     int policy;        /* index into policy names */
     int log_level;     /* enum log_level */
-    uint64_t body_bytes_max;
+    int turn_memory;   /* 0: off */
+    uint64_t body_bytes_max, text_cache_bytes;
     double request_timeout_s, ttft_limit_s;
     double header_timeout_s, body_timeout_s, idle_timeout_s, write_timeout_s, drain_timeout_s;
     uint32_t inflight_max, clients_max;

@@ -18,7 +18,7 @@ static float header(const uint8_t *group, uint32_t vector, uint32_t lane)
 static int quad_value(enum panel_class class, const uint8_t *quads, uint32_t lane, uint32_t k)
 {
     if (class == PANEL_U4)
-        return quads[k / 4 * 32 + lane % 8 * 4 + k % 4] >> (lane / 8 * 4) & 0xf;
+        return quads[k / 8 * 64 + lane * 4 + k % 4] >> (k / 4 % 2 * 4) & 0xf;
     return (int8_t)quads[k / 4 * 64 + lane * 4 + k % 4];
 }
 
@@ -51,7 +51,7 @@ static void read_floats(const struct cpu_segment *segment, const uint8_t *panel,
     bool bf16 = segment->class == PANEL_BF16;
     for (size_t k = 0; k < columns; k++) {
         uint16_t bits;
-        memcpy(&bits, panel + (k * PANEL + (bf16 ? PAIRED(lane) : lane)) * sizeof(bits),
+        memcpy(&bits, panel + (bf16 ? PAIRED(k, lane) : k * PANEL + lane) * sizeof(bits),
                sizeof(bits));
         to[k] = bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
     }

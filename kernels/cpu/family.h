@@ -1,4 +1,4 @@
-/* family.h - what one instruction set family (AVX2, later AVX-512, AMX) brings: a table.
+/* family.h - what one instruction set family (AVX2, AVX-512, AMX) brings: a table.
  *
  * The layouts below are common to all families, so that weights and pages are packed once, by
  * portable code, and a family is one or a few files of arithmetic. A family's functions take a
@@ -15,13 +15,14 @@
 /* --- weights ----------------------------------------------------------------------------------
  * Panels of 16 outputs. Quantised classes are rows of groups of 32 along K; a group is
  *   f16 header vectors [16] (scale d, min m, or two scales), then 8 quads of 4 k:
- *   U4   d m   | quad: 32 bytes; byte 4j + i: low nibble = output j, high = output j + 8, k = i
+ *   U4   d m   | two quads in 64 bytes: byte 4j + i = output j; low nibble k = i, high k = 4 + i
  *   U5   d m   | quad: 64 bytes; byte 4j + i = output j (0..15), k = i; values 0..31
  *   S6   d0 d1 | as U5; values -32..32; d0 for quads 0..3, d1 for quads 4..7
  *   S8   d     | as U5; values -128..127
- * Float classes are one vector of 16 outputs per k:
- *   BF16    8 x u32, lane j: low half = output j, high half = output j + 8
- *   F16, F32  in order */
+ * Float classes:
+ *   BF16      [K / 2, up] vectors of 16 outputs x 2 k: value 2j + i = output j, k = i
+ *   F16, F32  [K] vectors of 16 outputs */
+#define PAIRED(k, lane) (((k) / 2 * 16 + (lane)) * 2 + (k) % 2) /* place of a value in pairs */
 #define PANEL 16
 #define GROUP 32
 #define QUADS (GROUP / 4)
@@ -43,8 +44,10 @@ static inline bool panel_is_quantised(enum panel_class class)
 
 /* Rows of x as int8 in groups of 32: x = scale * q, |q| <= 127. */
 struct quant_rows {
-    int8_t *q;         /* [rows][columns] */
-    float *scale_sums; /* [rows][columns / 32][2]: scale, scale * sum of the group's q */
+    int8_t *q;          /* [rows][columns] */
+    float *scale_sums;  /* [rows][columns / 32][2]: scale, scale * sum of the group's q */
+    int16_t *half_sums; /* [rows][columns / 32][2]: sum of q over each 16 of the group; for families
+                           that add a constant to signed weights */
 };
 
 /* y [rows, 16 * panels] (+)= x * panels^T */
@@ -64,9 +67,9 @@ struct gemm {
 
 /* --- attention --------------------------------------------------------------------------------
  * KV tile of 16 tokens of one head, bf16:
- *   K  [head_dim] vectors of 16 tokens        V  [head_dim / 16, up][16 tokens] vectors of 16 dims
- * both vectors in the order of BF16 panels: element e of 16 stands at (e % 8) * 2 + e / 8. */
-#define PAIRED(element) ((element) % 8 * 2 + (element) / 8)
+ *   K  [head_dim / 2, up] vectors of 16 tokens x 2 dims
+ *   V  [head_dim / 16, up][8] vectors of 16 dims x 2 tokens
+ * both in the order of BF16 panels. */
 
 #define ATTENTION_ROWS 48       /* rows (positions x heads) of a unit, at most */
 #define ATTENTION_TILE 64       /* tokens per softmax step */
@@ -124,7 +127,7 @@ struct cpu_family {
     const char *prepare_name;
     void (*gemm[PANEL_CLASSES])(const struct gemm *gemm);
     /* columns is a multiple of 32 */
-    void (*quantise_row)(const float *x, uint32_t columns, int8_t *q, float *scale_sums);
+    void (*quantise_row)(const float *x, uint32_t columns, const struct quant_rows *to);
     void (*attend)(const struct attention *attention, const struct attention_unit *unit,
                    float *scratch);
     /* Merge unit->partial, which several calls of attend filled, into out. */
@@ -136,7 +139,7 @@ struct cpu_family {
     void (*exp_values)(const float *x, float *y, uint32_t count);
 };
 
-extern const struct cpu_family avx2_family;
+extern const struct cpu_family avx2_family, avx512_family;
 
 /* The best family of this machine, or the one named. NULL: there is none. */
 const struct cpu_family *cpu_family_find(const char *name);

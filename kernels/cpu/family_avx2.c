@@ -1,11 +1,9 @@
 /* family_avx2.c - the AVX2 family's table. */
-#include "kernels/cpu/attention_avx2.h"
-#include "kernels/cpu/elementwise_avx2.h"
-#include "kernels/cpu/matmul_avx2.h"
+#include "kernels/cpu/avx2.h"
 
 const struct cpu_family avx2_family = {
     .name = "avx2",
-    .kv_format = "cpu-avx2-bf16-1",
+    .kv_format = "cpu-bf16-2",
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C,
     .gemm =
         {
@@ -22,5 +20,5 @@ const struct cpu_family avx2_family = {
     .attend_merge = avx2_attend_merge,
     .rmsnorm_row = avx2_rmsnorm_row,
     .silu_mul_row = avx2_silu_mul_row,
-    .exp_values = avx2_exp,
+    .exp_values = avx2_exp_values,
 };

@@ -13,7 +13,7 @@
 
 size_t cpu_k_tile_values(uint32_t head_dim)
 {
-    return (size_t)KV_BLOCK_TOKENS * head_dim;
+    return (size_t)KV_BLOCK_TOKENS * (head_dim + head_dim % 2); /* whole pairs of dims */
 }
 
 size_t cpu_v_tile_values(uint32_t head_dim)

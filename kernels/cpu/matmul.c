@@ -27,14 +27,22 @@ struct matmul_job {
     uint32_t row_tiles;
 };
 
+static struct quant_rows quant_row(const struct quant_rows *quant, size_t row, uint32_t columns)
+{
+    size_t group = row * (columns / GROUP);
+    return (struct quant_rows){quant->q + row * columns, quant->scale_sums + group * 2,
+                               quant->half_sums + group * 2};
+}
+
 static void quantise_rows(const void *context, uint32_t first, uint32_t end)
 {
     const struct matmul_job *job = context;
     uint32_t columns = job->x->columns;
-    for (uint32_t i = first; i < end; i++)
+    for (uint32_t i = first; i < end; i++) {
+        struct quant_rows to = quant_row(&job->quant, i, columns);
         job->family->quantise_row(job->x->data + (size_t)(job->first_row + i) * job->x->stride,
-                                  columns, job->quant.q + (size_t)i * columns,
-                                  job->quant.scale_sums + (size_t)i * (columns / GROUP) * 2);
+                                  columns, &to);
+    }
 }
 
 static uint32_t runs_of(const struct cpu_segment *segment, uint32_t run_panels)
@@ -70,10 +78,8 @@ static void matmul_piece(void *context, uint32_t piece, unsigned thread)
         .rows = min_u32(ROW_TILE, job->rows - row),
         .accumulate = job->accumulate,
     };
-    if (panel_is_quantised(segment->class)) {
-        gemm.quant.q = job->quant.q + (size_t)row * columns;
-        gemm.quant.scale_sums = job->quant.scale_sums + (size_t)row * (columns / GROUP) * 2;
-    }
+    if (panel_is_quantised(segment->class))
+        gemm.quant = quant_row(&job->quant, row, columns);
     job->family->gemm[segment->class](&gemm);
 }
 

@@ -1,92 +1,20 @@
-/* matmul_float_avx2.c - matmul with bf16, f16 and f32 panels: FMA, k in order.
- *
- *   for k in blocks of 512: for 4 panels (<= 128 KiB): all rows of the piece      sums wait in y
- *
- * Why blocks of k: a panel's block stays in the first cache while the rows pass. Sums that wait in
- * y between blocks are stored and loaded whole, so the cut does not show in the bits. With
- * `accumulate` the chain starts from y.
- * The last panel may be wider than y: it goes through a small buffer, a row tile at a time. */
-#include "kernels/cpu/matmul_avx2.h"
-#include "kernels/cpu/tile_avx2.h"
+/* matmul_float_avx2.c - matmul with float panels of the AVX2 family (matmul_float_simd.h). */
+#include "kernels/cpu/avx2.h"
+#include "kernels/cpu/simd_avx2.h"
 
-#define K_BLOCK 512
-#define TAIL_ROWS 24
-
-static struct tile tile_of(enum tile_kind kind, const struct gemm *g, uint32_t panel, uint32_t k)
-{
-    uint32_t left = g->columns - k;
-    return (struct tile){
-        .a = g->x + k,
-        .a_stride = g->x_stride,
-        .panel = {g->panel + panel * g->panel_bytes + k * tile_vector_bytes(kind)},
-        .segments = 1,
-        .panel_stride = g->panel_bytes,
-        .k_end = left < K_BLOCK ? left : K_BLOCK,
-        .c = g->y + (size_t)panel * PANEL,
-        .c_stride = g->y_stride,
-        .add = k > 0 || g->accumulate,
-    };
-}
-
-typedef void (*tile_fn)(const struct tile *t, uint32_t rows, uint32_t panels);
-
-static void multiply_tail(enum tile_kind kind, const struct gemm *g, uint32_t panel, tile_fn run)
-{
-    float buffer[TAIL_ROWS * PANEL];
-    for (uint32_t row = 0; row < g->rows; row += TAIL_ROWS) {
-        uint32_t rows = g->rows - row < TAIL_ROWS ? g->rows - row : TAIL_ROWS;
-        matmul_tail_load(g, panel, row, rows, buffer);
-        for (uint32_t k = 0; k < g->columns; k += K_BLOCK) {
-            struct tile t = tile_of(kind, g, panel, k);
-            t.a += row * g->x_stride;
-            t.c = buffer;
-            t.c_stride = PANEL;
-            run(&t, rows, 1);
-        }
-        matmul_tail_store(g, panel, row, rows, buffer);
-    }
-}
-
-static void multiply(enum tile_kind kind, const struct gemm *g, tile_fn run)
-{
-    uint32_t whole = g->outputs / PANEL;
-    for (uint32_t p = 0; p < whole; p += TILE_PANELS) {
-        uint32_t panels = whole - p < TILE_PANELS ? whole - p : TILE_PANELS;
-        for (uint32_t k = 0; k < g->columns; k += K_BLOCK) {
-            struct tile t = tile_of(kind, g, p, k);
-            run(&t, g->rows, panels);
-        }
-    }
-    if (whole < g->panels)
-        multiply_tail(kind, g, whole, run);
-}
-
-static void run_bf16(const struct tile *t, uint32_t rows, uint32_t panels)
-{
-    tile_run(TILE_BF16, t, rows, panels);
-}
-
-static void run_f16(const struct tile *t, uint32_t rows, uint32_t panels)
-{
-    tile_run(TILE_F16, t, rows, panels);
-}
-
-static void run_f32(const struct tile *t, uint32_t rows, uint32_t panels)
-{
-    tile_run(TILE_F32, t, rows, panels);
-}
+#include "kernels/cpu/matmul_float_simd.h"
 
 void avx2_gemm_bf16(const struct gemm *gemm)
 {
-    multiply(TILE_BF16, gemm, run_bf16);
+    multiply_float(TILE_BF16, gemm, run_bf16);
 }
 
 void avx2_gemm_f16(const struct gemm *gemm)
 {
-    multiply(TILE_F16, gemm, run_f16);
+    multiply_float(TILE_F16, gemm, run_f16);
 }
 
 void avx2_gemm_f32(const struct gemm *gemm)
 {
-    multiply(TILE_F32, gemm, run_f32);
+    multiply_float(TILE_F32, gemm, run_f32);
 }

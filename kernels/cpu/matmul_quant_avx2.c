@@ -4,8 +4,9 @@
  *                                           + (scale_r,g * sum a_r,g) * m_n,g        (U4, U5)
  *
  *   one group, R rows x 16 outputs:
- *     a vector of panel = 8 outputs x 4 k; vpmaddubsw with 4 broadcast activations -> 16-bit sums
- *     of 2 k; vpaddw over quads; vpmaddwd with ones -> 8 outputs in 32 bits -> float -> FMAs
+ *     a vector of panel = 8 outputs x 4 k (U4: and 4 k more in the high nibbles); vpmaddubsw with 4
+ * broadcast activations -> 16-bit sums of 2 k; vpaddw over quads; vpmaddwd with ones -> 8 outputs
+ * in 32 bits -> float -> FMAs
  *
  * Why weights are unsigned with a min where they can be: vpmaddubsw wants one operand unsigned, and
  *   sums stay in 16 bits as long as they fit:
@@ -18,23 +19,11 @@
  * Why any R gives the same bits: integers are exact, and the float steps of a group are the same
  *   instructions in the same order for every row.
  * Cost (Zen3, one core): U4 and U5 200, S6 120, S8 115 G operations per second, 2 per k. */
-#include "kernels/cpu/matmul_avx2.h"
+#include "kernels/cpu/avx2.h"
+#include "kernels/cpu/matmul_panels.h"
 #include "kernels/cpu/simd_avx2.h"
 
-#define ROWS 4         /* rows of a micro-kernel */
-#define GROUP_BLOCK 32 /* groups per block of K: 10 to 18 KiB of a panel */
-
-struct block { /* one panel, some groups, some rows */
-    const uint8_t *panel;
-    const int8_t *q;
-    size_t q_stride;
-    const float *scale_sums;
-    size_t scale_stride;
-    float *y;
-    size_t y_stride;
-    uint32_t groups;
-    bool add; /* start from y, else from 0 */
-};
+#define ROWS 4 /* rows of a micro-kernel */
 
 enum { HEADER = PANEL * 2 }; /* bytes of one f16 vector */
 
@@ -88,16 +77,21 @@ INLINE void dot_u4(const int R, const uint8_t *quads, const int8_t *q, size_t q_
                    __m256i ret_dot[ROWS][2])
 {
     const __m256i low = _mm256_set1_epi8(0xf);
-    UNROLL for (int quad = 0; quad < QUADS; quad++)
+    UNROLL for (int pair = 0; pair < QUADS / 2; pair++)
     {
-        __m256i both = load_bytes(quads + quad * 32);
-        __m256i w0 = _mm256_and_si256(both, low);
-        __m256i w1 = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-        UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int h = 0; h < 2; h++)
         {
-            __m256i a = broadcast_quad(q + (size_t)r * q_stride + quad * 4);
-            add_products(&ret_dot[r][0], _mm256_maddubs_epi16(w0, a), quad == 0);
-            add_products(&ret_dot[r][1], _mm256_maddubs_epi16(w1, a), quad == 0);
+            __m256i both = load_bytes(quads + pair * 64 + h * 32);
+            __m256i w0 = _mm256_and_si256(both, low);
+            __m256i w1 = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+            UNROLL for (int r = 0; r < R; r++)
+            {
+                const int8_t *at = q + (size_t)r * q_stride + pair * 8;
+                add_products(&ret_dot[r][h], _mm256_maddubs_epi16(w0, broadcast_quad(at)),
+                             pair == 0);
+                add_products(&ret_dot[r][h], _mm256_maddubs_epi16(w1, broadcast_quad(at + 4)),
+                             false);
+            }
         }
     }
     UNROLL for (int r = 0; r < R; r++)
@@ -173,7 +167,8 @@ INLINE void add_scaled(const int R, const struct block *b, uint32_t g, __m256i d
 {
     UNROLL for (int r = 0; r < R; r++)
     {
-        __m256 scale = _mm256_broadcast_ss(b->scale_sums + (size_t)r * b->scale_stride + g * 2);
+        __m256 scale =
+            _mm256_broadcast_ss(b->quant.scale_sums + ((size_t)r * b->group_stride + g) * 2);
         __m256 dot0 = _mm256_cvtepi32_ps(dot[r][0]), dot1 = _mm256_cvtepi32_ps(dot[r][1]);
         sum[r][0] = _mm256_fmadd_ps(dot0, _mm256_mul_ps(scale, d[0]), sum[r][0]);
         sum[r][1] = _mm256_fmadd_ps(dot1, _mm256_mul_ps(scale, d[1]), sum[r][1]);
@@ -186,7 +181,8 @@ INLINE void add_min(const int R, const struct block *b, uint32_t g, const __m256
 {
     UNROLL for (int r = 0; r < R; r++)
     {
-        __m256 total = _mm256_broadcast_ss(b->scale_sums + (size_t)r * b->scale_stride + g * 2 + 1);
+        __m256 total =
+            _mm256_broadcast_ss(b->quant.scale_sums + ((size_t)r * b->group_stride + g) * 2 + 1);
         sum[r][0] = _mm256_fmadd_ps(total, m[0], sum[r][0]);
         sum[r][1] = _mm256_fmadd_ps(total, m[1], sum[r][1]);
     }
@@ -201,7 +197,7 @@ INLINE void multiply_group_scale(enum panel_class class, const int R, const stru
     __m256 sum[ROWS][2];
     start_sums(R, b, sum);
     for (uint32_t g = 0; g < b->groups; g++, group += group_bytes) {
-        const int8_t *q = b->q + g * GROUP;
+        const int8_t *q = b->quant.q + (size_t)g * GROUP;
         __m256i dot[ROWS][2];
         __m256 d[2], m[2];
         if (class == PANEL_U4)
@@ -227,7 +223,7 @@ INLINE void multiply_s6(const int R, const struct block *b)
     __m256 sum[ROWS][2];
     start_sums(R, b, sum);
     for (uint32_t g = 0; g < b->groups; g++, group += 2 * HEADER + QUADS * 64) {
-        const int8_t *q = b->q + g * GROUP;
+        const int8_t *q = b->quant.q + (size_t)g * GROUP;
         UNROLL for (int half = 0; half < 2; half++)
         {
             __m256i dot[ROWS][2];
@@ -254,9 +250,7 @@ INLINE void multiply_block(enum panel_class class, const struct block *block, ui
     struct block b = *block;
     for (; rows >= ROWS; rows -= ROWS) {
         multiply_rows(class, ROWS, &b);
-        b.q += ROWS * b.q_stride;
-        b.scale_sums += ROWS * b.scale_stride;
-        b.y += ROWS * b.y_stride;
+        b = block_rows(&b, ROWS);
     }
     if (rows == 3)
         multiply_rows(class, 3, &b);
@@ -264,56 +258,6 @@ INLINE void multiply_block(enum panel_class class, const struct block *block, ui
         multiply_rows(class, 2, &b);
     else if (rows == 1)
         multiply_rows(class, 1, &b);
-}
-
-typedef void (*block_fn)(const struct block *block, uint32_t rows);
-
-static struct block block_of(const struct gemm *g, uint32_t panel, uint32_t group)
-{
-    uint32_t groups = g->columns / GROUP, left = groups - group;
-    return (struct block){
-        .panel = g->panel + panel * g->panel_bytes + group * (g->panel_bytes / groups),
-        .q = g->quant.q + (size_t)group * GROUP,
-        .q_stride = g->columns,
-        .scale_sums = g->quant.scale_sums + (size_t)group * 2,
-        .scale_stride = (size_t)groups * 2,
-        .y = g->y + (size_t)panel * PANEL,
-        .y_stride = g->y_stride,
-        .groups = left < GROUP_BLOCK ? left : GROUP_BLOCK,
-        .add = group > 0 || g->accumulate,
-    };
-}
-
-/* The last panel, wider than y: through a buffer, a few rows at a time. */
-static void multiply_tail(const struct gemm *g, uint32_t panel, block_fn multiply)
-{
-    float buffer[ROWS * PANEL];
-    for (uint32_t row = 0; row < g->rows; row += ROWS) {
-        uint32_t rows = g->rows - row < ROWS ? g->rows - row : ROWS;
-        matmul_tail_load(g, panel, row, rows, buffer);
-        for (uint32_t group = 0; group < g->columns / GROUP; group += GROUP_BLOCK) {
-            struct block b = block_of(g, panel, group);
-            b.q += row * b.q_stride;
-            b.scale_sums += row * b.scale_stride;
-            b.y = buffer;
-            b.y_stride = PANEL;
-            multiply(&b, rows);
-        }
-        matmul_tail_store(g, panel, row, rows, buffer);
-    }
-}
-
-static void multiply_all(const struct gemm *g, block_fn multiply)
-{
-    uint32_t whole = g->outputs / PANEL;
-    for (uint32_t panel = 0; panel < whole; panel++) {
-        for (uint32_t group = 0; group < g->columns / GROUP; group += GROUP_BLOCK) {
-            struct block b = block_of(g, panel, group);
-            multiply(&b, g->rows);
-        }
-    }
-    if (whole < g->panels)
-        multiply_tail(g, whole, multiply);
 }
 
 static void block_u4(const struct block *block, uint32_t rows)

@@ -37,6 +37,8 @@ size_t pack_panel_bytes(enum panel_class class, uint32_t columns)
 {
     if (panel_is_quantised(class))
         return columns / GROUP * group_bytes(class);
+    if (class == PANEL_BF16)
+        columns += columns % 2; /* whole pairs; the last may be half */
     return (size_t)columns * PANEL * (class == PANEL_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
@@ -56,8 +58,8 @@ static void put_group(enum panel_class class, uint8_t *to, uint32_t lane,
     for (uint32_t k = 0; k < GROUP; k++) {
         uint32_t quad = k / 4, i = k % 4;
         if (class == PANEL_U4) {
-            uint8_t *byte = &quads[quad * 32 + lane % 8 * 4 + i];
-            *byte = (uint8_t)(*byte | group->q[k] << (lane / 8 * 4));
+            uint8_t *byte = &quads[quad / 2 * 64 + lane * 4 + i];
+            *byte = (uint8_t)(*byte | group->q[k] << (quad % 2 * 4));
         } else {
             quads[quad * 64 + lane * 4 + i] = (uint8_t)group->q[k];
         }
@@ -79,10 +81,11 @@ static void put_floats(enum panel_class class, uint8_t *panel, uint32_t lane,
                        const struct pack_source *source, uint32_t columns)
 {
     size_t value_bytes = class == PANEL_F32 ? sizeof(float) : sizeof(uint16_t);
-    size_t place = class == PANEL_BF16 ? PAIRED(lane) : lane;
-    for (size_t k = 0; k < columns; k++)
-        memcpy(panel + (k * PANEL + place) * value_bytes,
-               (const uint8_t *)source->row + k * value_bytes, value_bytes);
+    for (size_t k = 0; k < columns; k++) {
+        size_t place = class == PANEL_BF16 ? PAIRED(k, lane) : k * PANEL + lane;
+        memcpy(panel + place * value_bytes, (const uint8_t *)source->row + k * value_bytes,
+               value_bytes);
+    }
 }
 
 void pack_panel(const struct cpu_segment *segment, uint32_t panel,

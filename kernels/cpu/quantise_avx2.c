@@ -2,7 +2,7 @@
  *
  * The scale times the group's sum of q is kept too: it multiplies the weights' min.
  * A group smaller than 1e-30 counts as zeros, so that 127 / absmax stays finite. */
-#include "kernels/cpu/matmul_avx2.h"
+#include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd_avx2.h"
 
 #define SMALLEST 1e-30f
@@ -29,7 +29,7 @@ INLINE void quantise_group(const float *x, int8_t *q, float *scale_sum)
     UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(x + i * 8);
     __m256 largest = _mm256_max_ps(_mm256_max_ps(absolute(v[0]), absolute(v[1])),
                                    _mm256_max_ps(absolute(v[2]), absolute(v[3])));
-    float absmax = max_lanes(largest);
+    float absmax = v16_max_lanes(v16_of(largest, largest));
     float scale = absmax < SMALLEST ? 0 : absmax / 127;
     __m256 inverse = _mm256_set1_ps(absmax < SMALLEST ? 0 : 127 / absmax);
     UNROLL for (int i = 0; i < 4; i++) n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
@@ -41,8 +41,9 @@ INLINE void quantise_group(const float *x, int8_t *q, float *scale_sum)
     scale_sum[1] = scale * (float)sum_bytes(bytes);
 }
 
-void avx2_quantise_row(const float *x, uint32_t columns, int8_t *q, float *scale_sums)
+void avx2_quantise_row(const float *x, uint32_t columns, const struct quant_rows *to)
 {
     for (uint32_t g = 0; g < columns / GROUP; g++)
-        quantise_group(x + (size_t)g * GROUP, q + (size_t)g * GROUP, scale_sums + (size_t)g * 2);
+        quantise_group(x + (size_t)g * GROUP, to->q + (size_t)g * GROUP,
+                       to->scale_sums + (size_t)g * 2);
 }

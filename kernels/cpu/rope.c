@@ -39,13 +39,13 @@ static void rotate_pairs(float *x, const float *table, uint32_t half)
 static void write_k(const float *k, uint16_t *tile, uint32_t head_dim, uint32_t slot)
 {
     for (uint32_t d = 0; d < head_dim; d++)
-        tile[d * KV_BLOCK_TOKENS + PAIRED(slot)] = f32_to_bf16(k[d]);
+        tile[PAIRED(d, slot)] = f32_to_bf16(k[d]);
 }
 
 static void write_v(const float *v, uint16_t *tile, uint32_t head_dim, uint32_t slot)
 {
     for (uint32_t d = 0; d < head_dim; d++)
-        tile[(d / 16 * KV_BLOCK_TOKENS + slot) * 16 + PAIRED(d % 16)] = f32_to_bf16(v[d]);
+        tile[d / 16 * KV_BLOCK_TOKENS * 16 + PAIRED(slot, d % 16)] = f32_to_bf16(v[d]);
 }
 
 static void rope_row(const struct rope_job *job, uint32_t row, const uint32_t *table)

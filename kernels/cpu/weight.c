@@ -94,7 +94,8 @@ static int grow_quant(struct cpu_state *state, uint32_t columns)
     if (columns <= state->quant_columns)
         return 0;
     size_t q_bytes = (size_t)QUANT_ROWS * columns;
-    size_t bytes = q_bytes + (size_t)QUANT_ROWS * (columns / GROUP) * 2 * sizeof(float);
+    size_t sums = (size_t)QUANT_ROWS * (columns / GROUP) * 2;
+    size_t bytes = q_bytes + sums * (sizeof(float) + sizeof(int16_t));
     void *memory;
     if (mem_map(bytes, &memory) < 0)
         return -ENOMEM;
@@ -102,6 +103,7 @@ static int grow_quant(struct cpu_state *state, uint32_t columns)
         mem_unmap(state->quant.q, state->quant_bytes);
     state->quant.q = memory;
     state->quant.scale_sums = (float *)((char *)memory + q_bytes);
+    state->quant.half_sums = (int16_t *)(state->quant.scale_sums + sums);
     state->quant_bytes = bytes;
     state->quant_columns = columns;
     return 0;

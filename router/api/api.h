@@ -13,6 +13,7 @@
 #include "router/worker_links.h"
 
 struct api {
+    struct text_cache *text_cache;
     struct models *models;
     struct worker_links *links;
     struct requests *requests;

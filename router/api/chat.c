@@ -6,6 +6,7 @@ void chat_handler(struct http_exchange *exchange, void *user)
     struct api *api = user;
     struct token_ids ids;
     struct api_error error;
+    struct prompt_trace trace = {0};
 
     if (!auth_client(api->auth, exchange))
         return;
@@ -13,12 +14,14 @@ void chat_handler(struct http_exchange *exchange, void *user)
     if (!request)
         return;
     token_ids_init(&ids, request_context_tokens(request));
-    int r = prompt_from_chat(&request_model(request)->maker, request_fields(request), &ids, &error);
+    int r = prompt_from_chat(&request_model(request)->maker, request_fields(request), &ids, &trace,
+                             &error);
     if (r == 0)
-        r = request_add_prompt(request, &ids, &error);
+        r = request_add_prompt(request, &ids, &trace, &error);
     if (r < 0)
         request_refuse(request, &error);
     else
         request_run(request);
     token_ids_done(&ids);
+    prompt_trace_done(&trace);
 }

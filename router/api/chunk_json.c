@@ -135,7 +135,9 @@ static void write_explain(struct buffer *out, const struct chunk_explain *explai
     write_number(out, round(explain->queue_ms * 1e3) / 1e3);
     buffer_append_text(out, ",\"prefill_ms\":");
     write_number(out, round(explain->prefill_ms * 1e3) / 1e3);
-    buffer_printf(out, ",\"group\":%u,\"why\":", explain->group);
+    buffer_printf(out,
+                  ",\"turn_memory_tokens\":%u,\"group\":%u,\"why\":", explain->turn_memory_tokens,
+                  explain->group);
     write_text(out, explain->why);
     buffer_append_text(out, ",\"miss\":");
     write_text(out, explain->miss);

@@ -58,6 +58,7 @@ struct chunk_explain {
     uint64_t cached_tokens, computed_tokens;
     double queue_ms, prefill_ms;
     uint32_t group;
+    uint32_t turn_memory_tokens; /* of the prompt: ids that a model wrote, found by their text */
     const char *why, *miss;
 };
 

@@ -35,15 +35,17 @@ static const char *echo_text(struct request *request, const struct api_prompt *p
 static int add_prompt(struct request *request, const struct api_prompt *prompt,
                       struct api_error *error)
 {
+    struct prompt_trace trace = {0};
     struct token_ids ids;
     size_t echo_bytes = 0;
 
     token_ids_init(&ids, request_context_tokens(request));
     int r = prompt_from_completion(&request_model(request)->maker, request_fields(request), prompt,
-                                   &ids, error);
+                                   &ids, &trace, error);
     if (r == 0)
-        r = request_add_prompt(request, &ids, error);
+        r = request_add_prompt(request, &ids, &trace, error);
     token_ids_done(&ids);
+    prompt_trace_done(&trace);
     if (r < 0 || !request_fields(request)->echo)
         return r;
     const char *echo = echo_text(request, prompt, &echo_bytes);

@@ -37,11 +37,25 @@ void version_handler(struct http_exchange *exchange, void *user)
     http_exchange_reply(exchange, 200, "application/json", body, sizeof(body) - 1);
 }
 
+static void fill_text_cache(const struct api *api)
+{
+    struct text_cache_counts counts;
+
+    text_cache_counts(api->text_cache, &counts);
+    metrics_set(api->metrics, RM_TEXT_CACHE_BYTES, 0, (double)counts.bytes);
+    metrics_set(api->metrics, RM_TEXT_CACHE_ENTRIES, 0, (double)counts.entries);
+    metrics_set(api->metrics, RM_TEXT_CACHE_HITS, RM_TEXT_SEGMENT, (double)counts.segment_tokens);
+    metrics_set(api->metrics, RM_TEXT_CACHE_HITS, RM_TEXT_TURN, (double)counts.turn_tokens);
+    metrics_set(api->metrics, RM_TEXT_CACHE_MISSES, 0, (double)counts.missed_tokens);
+    metrics_set(api->metrics, RM_TEXT_CACHE_EVICTIONS, 0, (double)counts.evictions);
+}
+
 /* Counters that live elsewhere are copied in when they are asked for. */
 static void fill_metrics(const struct api *api)
 {
     struct http_counts counts;
 
+    fill_text_cache(api);
     http_server_counts(api->server, &counts);
     metrics_set(api->metrics, RM_REQUESTS_OPEN, 0, requests_open_count(api->requests));
     metrics_set(api->metrics, RM_HTTP_CLIENTS, 0, (double)counts.clients_open);

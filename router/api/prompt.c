@@ -113,8 +113,27 @@ static bool begins_with_bos(const struct tokenizer *tokenizer, const struct buff
            strncmp(text->data, bos, strlen(bos)) == 0;
 }
 
+struct text_owner prompt_owner(const struct prompt_maker *maker, const struct api_request *request)
+{
+    return (struct text_owner){.tokenizer = maker->tokenizer,
+                               .tokenizer_id = maker->tokenizer_id,
+                               .salt = request->cache_salt,
+                               .turn_memory = maker->turn_memory && request->turn_memory &&
+                                              request->kind != API_TOKENIZE};
+}
+
+static int encode(const struct prompt_maker *maker, const struct api_request *request,
+                  const char *text, size_t bytes, const struct tokenize_options *options,
+                  struct token_ids *out, struct prompt_trace *ret_trace)
+{
+    const struct text_owner owner = prompt_owner(maker, request);
+    if (!maker->cache)
+        return tokenizer_encode(maker->tokenizer, text, bytes, options, out);
+    return text_cache_encode(maker->cache, &owner, text, bytes, options, out, ret_trace);
+}
+
 int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
-                     struct token_ids *out, struct api_error *error)
+                     struct token_ids *out, struct prompt_trace *ret_trace, struct api_error *error)
 {
     struct tokenize_options options = {.parse_special = true};
     struct rendered rendered;
@@ -133,7 +152,7 @@ int prompt_from_chat(const struct prompt_maker *maker, const struct api_request 
     options.literal_count = rendered.spans_count;
     options.add_special =
         request->add_special_tokens && !begins_with_bos(maker->tokenizer, &rendered.text);
-    r = tokenizer_encode(maker->tokenizer, rendered.text.data, rendered.text.bytes, &options, out);
+    r = encode(maker, request, rendered.text.data, rendered.text.bytes, &options, out, ret_trace);
     mem_free(literal);
     rendered_done(&rendered);
     if (r < 0)
@@ -166,14 +185,14 @@ static int copy_ids(const struct api_prompt *prompt, uint32_t vocab_size, struct
 
 int prompt_from_completion(const struct prompt_maker *maker, const struct api_request *request,
                            const struct api_prompt *prompt, struct token_ids *out,
-                           struct api_error *error)
+                           struct prompt_trace *ret_trace, struct api_error *error)
 {
     const struct tokenize_options options = {.add_special = request->add_special_tokens,
                                              .parse_special = true};
     if (!prompt->text)
         return copy_ids(prompt, tokenizer_card(maker->tokenizer)->vocab_size, out, error);
     if (cannot_fit(maker, prompt->bytes, out) ||
-        tokenizer_encode(maker->tokenizer, prompt->text, prompt->bytes, &options, out) < 0)
+        encode(maker, request, prompt->text, prompt->bytes, &options, out, ret_trace) < 0)
         return too_long(request, out, error);
     if (out->count == 0 && request->kind == API_COMPLETIONS)
         return api_error_bad(error, "prompt", "'prompt' has no tokens.");

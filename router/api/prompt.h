@@ -10,10 +10,13 @@
 
 #include "router/api/request_json.h"
 #include "router/text/chat_template.h"
-#include "router/text/tokenizer.h"
+#include "router/text/text_cache.h"
 
 struct prompt_maker {
     struct tokenizer *tokenizer;
+    uint64_t tokenizer_id;                     /* see struct text_owner */
+    struct text_cache *cache;                  /* NULL: none, and no traces */
+    bool turn_memory;                          /* unless the request does not want it */
     const struct chat_template *chat_template; /* NULL: the model has none */
     size_t token_bytes_max;                    /* of the vocabulary's longest token; 0: not known */
 };
@@ -22,11 +25,16 @@ struct prompt_maker {
 size_t prompt_token_bytes_max(const struct model_card *card);
 
 /* Append the ids to *out. -EINVAL: *error is filled; past out->count_max, the model's context, it
- * is 400 context_length_exceeded. */
+ * is 400 context_length_exceeded. *ret_trace (all zeroes before) is filled for texts; NULL: not
+ * wanted. */
 int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
-                     struct token_ids *out, struct api_error *error);
+                     struct token_ids *out, struct prompt_trace *ret_trace,
+                     struct api_error *error);
 int prompt_from_completion(const struct prompt_maker *maker, const struct api_request *request,
                            const struct api_prompt *prompt, struct token_ids *out,
-                           struct api_error *error);
+                           struct prompt_trace *ret_trace, struct api_error *error);
+/* Whose texts the request's are, for the cache. /tokenize says what a tokenizer would, so it has no
+ * turn memory. */
+struct text_owner prompt_owner(const struct prompt_maker *maker, const struct api_request *request);
 
 #endif

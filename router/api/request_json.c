@@ -331,6 +331,10 @@ static int read_refrain(struct field_reader *reader, const struct field *field, 
                                          .type = FIELD_BOOL,
                                          .kinds = ALL,
                                          .offset = offsetof(struct api_request, explain)},
+                                        {.name = "turn_memory",
+                                         .type = FIELD_BOOL,
+                                         .kinds = ALL,
+                                         .offset = offsetof(struct api_request, turn_memory)},
                                         {.name = NULL}};
     if (!json_is_object(value))
         return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
@@ -474,6 +478,7 @@ static void set_defaults(enum api_kind kind, struct api_request *request)
     request->parallel_tool_calls = request->include_reasoning = true;
     request->n = 1;
     request->cache_salt = "";
+    request->turn_memory = true;
 }
 
 /* What no row can see alone. */

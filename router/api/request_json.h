@@ -79,6 +79,7 @@ struct api_request {
     const char *cache_salt; /* "" */
     const char *session;    /* NULL: none */
     bool explain;
+    bool turn_memory; /* refrain.turn_memory: the prompt may go on with ids that the model wrote */
 };
 
 /* 0, or -EINVAL with *error filled (a status of 400). *ret is ready for api_request_done() in both

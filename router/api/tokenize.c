@@ -91,9 +91,10 @@ void tokenize_handler(struct http_exchange *exchange, void *user)
     token_ids_init(&ids, REQUEST_PROMPT_TOKENS_MAX);
     if (open_body(api, exchange, API_TOKENIZE, &arena, &fields, &model) == 0) {
         if (fields.messages)
-            r = prompt_from_chat(&model->maker, &fields, &ids, &error);
+            r = prompt_from_chat(&model->maker, &fields, &ids, NULL, &error);
         else
-            r = prompt_from_completion(&model->maker, &fields, &fields.prompts[0], &ids, &error);
+            r = prompt_from_completion(&model->maker, &fields, &fields.prompts[0], &ids, NULL,
+                                       &error);
         if (r < 0)
             api_error_reply(exchange, &error);
         else

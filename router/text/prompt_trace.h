@@ -39,6 +39,7 @@ struct prompt_trace {
     uint32_t seams_total;   /* more than seams_count: the others were not kept */
     struct prompt_seam end; /* the last seam, kept or not; without any: the begin of the text */
     uint32_t text_bytes;    /* of the whole prompt */
+    uint32_t ids_count;     /* of the whole prompt, as it was made */
     uint32_t turn_tokens;   /* ids that came from turn memory */
     /* The text behind the last seam, which the answer goes on from. NULL: turn memory cannot know
      * this answer (tail too long or not UTF-8, a control token in it, EOS behind it). */

@@ -228,6 +228,7 @@ int text_cache_encode(struct text_cache *cache, const struct text_owner *owner, 
         r = fill_all(&f);
     }
     f.trace.text_bytes = (uint32_t)bytes;
+    f.trace.ids_count = (uint32_t)(out->count - f.before);
     if (r == 0 && ret_trace) {
         prompt_trace_done(ret_trace);
         *ret_trace = f.trace;

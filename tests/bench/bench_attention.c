@@ -1,7 +1,7 @@
 /* bench_attention.c - op_attention of one layer at the heads of SmolLM2-135M (9 query, 3 KV, 64):
  * decode at several contexts and batches, prefill of a chunk at several depths.
  *
- *   bench_attention [threads 2] [seconds per line 0.5]
+ *   bench_attention [threads 2] [seconds per line 0.5] [family of the cpu backend: auto]
  *
  * Checks the answer against the reference first, then prints CSV. For comparison, llama.cpp on
  * 2 cores of Zen3 spends 29 ms of a decode step at context 4096 here: ~970 us per layer. */
@@ -33,9 +33,9 @@ struct bench {
     uint32_t *table, *position, *row_first;
 };
 
-static void open_bench(struct bench *bench, const char *name, unsigned threads)
+static void open_bench(struct bench *bench, const char *name, unsigned threads, const char *isa)
 {
-    const struct backend_settings settings = {.name = name, .threads = threads};
+    const struct backend_settings settings = {.name = name, .threads = threads, .isa = isa};
     struct errmsg err;
     if (backend_open(&settings, &bench->b, &err) < 0 ||
         op_kv_pool_new(bench->b, SEQUENCES_MAX * BLOCKS, 1, 3, 64, &bench->kv, &err) < 0) {
@@ -104,11 +104,11 @@ static void run(struct bench *bench, const struct step *step)
     op_attention(bench->b, &out, &qkv, &heads, bench->kv, 0, step, 0.125f, 0);
 }
 
-static void check(unsigned threads)
+static void check(unsigned threads, const char *isa)
 {
     struct bench cpu = {0}, ref = {0};
-    open_bench(&cpu, "cpu", threads);
-    open_bench(&ref, "ref", 1);
+    open_bench(&cpu, "cpu", threads, isa);
+    open_bench(&ref, "ref", 1, NULL);
     fill(&cpu, 2, 700);
     fill(&ref, 2, 700);
     struct step a = make_step(&cpu, 2, 50, 650), b = make_step(&ref, 2, 50, 650);
@@ -174,12 +174,14 @@ int main(int argc, char **argv)
     static const uint32_t depths[] = {128, 512, 1024, 2048, 4096, 8000};
     unsigned threads = argc > 1 ? (unsigned)atoi(argv[1]) : 2;
     double seconds = argc > 2 ? atof(argv[2]) : 0.5;
+    const char *isa = argc > 3 ? argv[3] : NULL;
     struct bench bench = {0};
     if (threads < 1)
         return 1;
-    check(threads);
-    open_bench(&bench, "cpu", threads);
+    check(threads, isa);
+    open_bench(&bench, "cpu", threads, isa);
     fill(&bench, SEQUENCES_MAX, CONTEXT_MAX);
+    printf("# family %s\n", bench.b->isa);
     printf("what,threads,sequences,rows,depth,passes,best_us,median_us,cpu_us,best_gflops,"
            "gflops_per_cpu,best_kv_gb_s\n");
     for (int i = 0; i < 6; i++)

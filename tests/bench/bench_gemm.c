@@ -2,6 +2,7 @@
  * one row streams the whole model from memory as decode does.
  *
  *   bench_gemm [threads 2] [layer type, GGUF number: 3 = Q4_1] [seconds per line 1]
+ *              [family of the cpu backend: auto]
  *
  * Checks the answer against the reference first, then prints CSV: best and median of passes,
  * processor time of the best, and the floor: the sum of each call's best over the passes, which is
@@ -182,6 +183,7 @@ static void run(struct bench *bench)
     for (int s = 0; s < SHAPES; s++)
         layer += (double)shapes[s].n * shapes[s].k * LAYERS;
     double head = 49152.0 * 576;
+    printf("# family %s\n", bench->b->isa);
     printf("what,threads,rows,passes,best_us,median_us,cpu_us,floor_us,floor_gops,"
            "best_rows_per_s,floor_rows_per_s\n");
     for (int s = 0; s < SHAPES; s++) {
@@ -200,7 +202,8 @@ static void run(struct bench *bench)
 int main(int argc, char **argv)
 {
     struct backend_settings settings = {.name = "cpu",
-                                        .threads = argc > 1 ? (unsigned)atoi(argv[1]) : 2};
+                                        .threads = argc > 1 ? (unsigned)atoi(argv[1]) : 2,
+                                        .isa = argc > 4 ? argv[4] : NULL};
     enum dtype dtype = argc > 2 ? (enum dtype)atoi(argv[2]) : DTYPE_Q4_1;
     struct bench bench = {.seconds = argc > 3 ? atof(argv[3]) : 1};
     struct errmsg err;
@@ -208,6 +211,7 @@ int main(int argc, char **argv)
         backend_open(&settings, &bench.b, &err) < 0)
         return 1;
     settings.name = "ref";
+    settings.isa = NULL;
     if (backend_open(&settings, &bench.ref, &err) < 0)
         return 1;
     bench.x = mem_alloc(ROWS_MAX * 1536 * sizeof(float));

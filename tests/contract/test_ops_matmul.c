@@ -229,6 +229,35 @@ static void test_matmul_when_rows_order_or_threads_change_keeps_the_bits(void **
     check_invariance("ref", DTYPE_Q4_1, 81);
 }
 
+/* Integers are exact and the float steps the same: a quantised matmul has the bits of avx2. */
+static void test_matmul_when_families_differ_gives_the_bits_of_avx2(void **state)
+{
+    static const uint32_t rows[] = {1, 3, 16, 61};
+    const struct backend_settings settings = {"cpu", 1, "avx2"};
+    struct backend *avx2 = NULL;
+    uint64_t seed = 60;
+    (void)state;
+    if (backend_open(&settings, &avx2, NULL) < 0)
+        skip();
+    for (size_t t = 0; t < TYPES; t++) {
+        struct stored s = random_stored(&seed, all_types[t], 56, 1280);
+        float *x = random_floats(&seed, 61 * 1280), y[2][61 * 56];
+        struct backend *backends[2] = {avx2, cpu};
+        for (size_t m = 0; dtype_is_quantised(s.dtype) && m < 4; m++) {
+            for (int i = 0; i < 2; i++) {
+                struct tensor tx = tensor_of(x, rows[m], 1280), ty = tensor_of(y[i], rows[m], 56);
+                struct weight *w = make_weight(backends[i], &s, WEIGHT_MATMUL);
+                op_matmul(backends[i], &ty, &tx, w, false);
+                op_weight_free(backends[i], w);
+            }
+            assert_memory_equal(y[0], y[1], rows[m] * 56 * sizeof(float));
+        }
+        mem_free(s.data);
+        mem_free(x);
+    }
+    backend_close(avx2);
+}
+
 static void test_weight_when_put_together_from_parts_equals_its_parts(void **state)
 {
     /* Three types, one of them in reordered rows, one a slice of its columns. */
@@ -344,6 +373,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_matmul_when_activations_are_extreme_does_not_overflow),
         cmocka_unit_test(test_matmul_when_a_row_is_zero_gives_zero),
         cmocka_unit_test(test_matmul_when_rows_order_or_threads_change_keeps_the_bits),
+        cmocka_unit_test(test_matmul_when_families_differ_gives_the_bits_of_avx2),
         cmocka_unit_test(test_weight_when_put_together_from_parts_equals_its_parts),
         cmocka_unit_test(test_weight_when_shapes_do_not_fit_is_refused),
         cmocka_unit_test(test_embed_when_types_vary_gives_the_stored_row),

@@ -5,6 +5,7 @@
  * is never above the full distance. Tolerances: shared/golden/README.md. */
 #include <cmocka.h>
 
+#include "kernels/backend.h"
 #include "tests/golden/golden.h"
 #include "worker/check.h"
 
@@ -194,11 +195,21 @@ static const struct tolerance float32 = {
 static const struct tolerance int8 = {
     .mean_nll = 0.01, .kl_mean = 5e-3, .kl_max = 0.05, .margin = 0.5};
 
-static void test_default_path_on_prompts_and_text_is_within_int8_tolerances(void **state)
+static void test_default_path_of_each_family_is_within_int8_tolerances(void **state)
 {
-    const struct check_settings settings = {
-        .model = model_path, .backend = "cpu", .threads = 2, .chunk = 256, .tokens_max = 2048};
-    run_model(&settings, int8, UINT32_MAX, "cpu");
+    const char *family, *missing;
+    for (size_t i = 0; (family = backend_cpu_family(i, &missing)) != NULL; i++) {
+        const struct check_settings settings = {.model = model_path,
+                                                .backend = "cpu",
+                                                .isa = family,
+                                                .threads = 2,
+                                                .chunk = 256,
+                                                .tokens_max = 2048};
+        if (missing == NULL)
+            run_model(&settings, int8, UINT32_MAX, family);
+        else
+            print_message("skipped: no %s, which family %s needs\n", missing, family);
+    }
 }
 
 static void test_default_path_on_two_ranks_is_within_int8_tolerances(void **state)
@@ -234,7 +245,7 @@ static bool find_model(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_default_path_on_prompts_and_text_is_within_int8_tolerances),
+        cmocka_unit_test(test_default_path_of_each_family_is_within_int8_tolerances),
         cmocka_unit_test(test_default_path_on_two_ranks_is_within_int8_tolerances),
         cmocka_unit_test(test_reference_path_on_prompts_and_text_is_within_float32_tolerances),
     };

@@ -315,6 +315,100 @@ static void test_ids_that_are_none_are_the_workers_fault(void **state)
     teardown(&f);
 }
 
+static void expect_kept(const struct fixture *f, const char *text, size_t unsent)
+{
+    size_t count = choice_kept_ids(&f->choice, unsent);
+    assert_int_equal(count, strlen(text));
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(f->choice.generated.ids[i],
+                         text[i] == '$' ? TINY_END : TINY_BYTE(text[i]));
+}
+
+static void test_ids_of_an_answer_are_kept_without_its_end(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "a$b", REFRAIN__FINISH__FINISH_NONE)); /* a control token, not shown */
+    assert_true(take(&f, "c$", REFRAIN__FINISH__FINISH_STOP));
+    expect_kept(&f, "a$bc", 0);
+    choice_done(&f.choice);
+    choice_init(&f.choice, NULL, &f.plan);
+    f.choice.done = false;
+    assert_true(take(&f, "x\xf0", REFRAIN__FINISH__FINISH_LENGTH)); /* shown as U+FFFD */
+    expect_kept(&f, "x\xf0", 0);
+    teardown(&f);
+}
+
+static void test_a_stop_string_keeps_the_ids_before_it(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.stop[0] = "END";
+    f.fields.stop_bytes[0] = 3;
+    f.fields.stop_count = 1;
+    f.choice.echo = "prompt ";
+    f.choice.echo_bytes = 7;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, "xy$END", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "prompt xy");
+    expect_kept(&f, "xy", 0); /* not the control token: the text is whole without it */
+    teardown(&f);
+    setup(&f);
+    f.fields.stop[0] = "xy";
+    f.fields.stop_bytes[0] = 2;
+    f.fields.stop_count = 1;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, "xy", REFRAIN__FINISH__FINISH_NONE));
+    expect_kept(&f, "", 0);
+    teardown(&f);
+}
+
+/* The client went away while "E" was held back and "b" not sent. */
+static void test_what_was_sent_of_a_stream_is_kept(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.stop[0] = "END";
+    f.fields.stop_bytes[0] = 3;
+    f.fields.stop_count = 1;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_false(take(&f, "aabE", REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "aab");
+    expect_kept(&f, "aab", 0);
+    expect_kept(&f, "aa", 1);
+    expect_kept(&f, "", 3);
+    choice_restart(&f.choice);
+    expect_kept(&f, "", 0);
+    teardown(&f);
+}
+
+/* A token of several characters that the stop string cuts in two. */
+static void test_a_stop_string_inside_a_token_keeps_nothing(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.stop[0] = "s";
+    f.fields.stop_bytes[0] = 1;
+    f.fields.stop_count = 1;
+    f.fields.skip_special_tokens = false; /* "<user>" is text then, and one token */
+    choice_init(&f.choice, NULL, &f.plan);
+    Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
+    uint32_t ids[2] = {TINY_BYTE('a'), TINY_USER};
+    bool over = false;
+    item.ids.data = (uint8_t *)ids;
+    item.ids.len = sizeof(ids);
+    assert_int_equal(choice_take(&f.choice, &item, &over), 0);
+    assert_true(over);
+    expect_text(&f, "a<u");
+    expect_kept(&f, "", 0);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +425,10 @@ int main(void)
         cmocka_unit_test(test_what_the_reader_holds_comes_out_at_the_end),
         cmocka_unit_test(test_a_kept_control_token_is_for_the_reader_only),
         cmocka_unit_test(test_ids_that_are_none_are_the_workers_fault),
+        cmocka_unit_test(test_ids_of_an_answer_are_kept_without_its_end),
+        cmocka_unit_test(test_a_stop_string_keeps_the_ids_before_it),
+        cmocka_unit_test(test_what_was_sent_of_a_stream_is_kept),
+        cmocka_unit_test(test_a_stop_string_inside_a_token_keeps_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,12 @@ static void test_defaults_name_the_socket_by_the_folder(void **state)
     assert_int_equal(settings.port, 8000);
     assert_int_equal(settings.body_bytes_max, 8 << 20);
     assert_string_equal(router_policy_name(&settings), "prefix");
+    assert_int_equal(settings.text_cache_bytes, 64 << 20);
+    assert_int_equal(settings.turn_memory, 1);
+    router_settings_done(&settings);
+    assert_int_equal(parse(&settings, &err, "--run-dir", "/tmp/x", "--turn-memory", "off"),
+                     SETTINGS_RUN);
+    assert_int_equal(settings.turn_memory, 0);
     router_settings_done(&settings);
 }
 
@@ -48,6 +54,7 @@ static void test_values_that_cannot_work_are_refused(void **state)
     refuse("--api-key", ", ,", "holds no key");
     refuse("--ready-fd", "2", "standard streams");
     refuse("--port", "70000", "65535");
+    refuse("--turn-memory", "sometimes", "on");
     refuse("--policy", "best", "prefix");
     refuse("--max-body-bytes", "2GiB", "1 GiB");
     refuse("--model", "x.gguf", "refrain-worker");

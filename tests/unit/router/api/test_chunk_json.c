@@ -62,6 +62,7 @@ static void test_usage_chunk_has_no_choices(void **state)
                                           .computed_tokens = 14,
                                           .queue_ms = 0.25,
                                           .prefill_ms = NAN,
+                                          .turn_memory_tokens = 12,
                                           .group = 3,
                                           .why = "prefix",
                                           .miss = ""};
@@ -72,7 +73,8 @@ static void test_usage_chunk_has_no_choices(void **state)
            "\"model\":\"m\\\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":30,"
            "\"completion_tokens\":12,\"total_tokens\":42,\"prompt_tokens_details\":{"
            "\"cached_tokens\":16}},\"refrain\":{\"cached_tokens\":16,\"computed_tokens\":14,"
-           "\"queue_ms\":0.25,\"prefill_ms\":0,\"group\":3,\"why\":\"prefix\",\"miss\":\"\"}}");
+           "\"queue_ms\":0.25,\"prefill_ms\":0,\"turn_memory_tokens\":12,"
+           "\"group\":3,\"why\":\"prefix\",\"miss\":\"\"}}");
 }
 
 static void test_whole_chat_has_messages(void **state)

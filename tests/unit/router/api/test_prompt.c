@@ -36,9 +36,9 @@ static struct fixture make(enum api_kind kind, const char *body)
     token_ids_init(&f.ids, 64);
     f.r = request_json_parse(kind, body, strlen(body), &f.arena, &f.request, &f.error);
     assert_int_equal(f.r, 0);
-    f.r = kind == API_CHAT ? prompt_from_chat(&f.maker, &f.request, &f.ids, &f.error)
+    f.r = kind == API_CHAT ? prompt_from_chat(&f.maker, &f.request, &f.ids, NULL, &f.error)
                            : prompt_from_completion(&f.maker, &f.request, &f.request.prompts[0],
-                                                    &f.ids, &f.error);
+                                                    &f.ids, NULL, &f.error);
     return f;
 }
 

@@ -119,6 +119,18 @@ static void test_fields_of_the_right_type_and_range_are_taken(void **state)
         accept(members[i]);
 }
 
+static void test_turn_memory_is_on_unless_a_client_says_no(void **state)
+{
+    struct parsed p = chat("\"refrain\":{\"turn_memory\":null}");
+    (void)state;
+    assert_true(p.r == 0 && p.request.turn_memory);
+    done(&p);
+    p = chat("\"refrain\":{\"turn_memory\":\"no\"}");
+    assert_true(p.r < 0);
+    assert_string_equal(p.error.param, "turn_memory");
+    done(&p);
+}
+
 static void test_null_is_absent_for_every_optional_field(void **state)
 {
     (void)state;
@@ -271,12 +283,13 @@ static void test_bodies_that_are_no_request_are_refused(void **state)
 
 static void test_values_arrive_where_they_belong(void **state)
 {
-    struct parsed p = chat("\"model\":\"m\",\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
-                           "\"top_k\":40,\"seed\":-7,\"max_tokens\":5,\"max_completion_tokens\":6,"
-                           "\"min_tokens\":2,\"stop\":[\"ab\",\"c\"],\"stop_token_ids\":[9,8],"
-                           "\"logprobs\":true,\"top_logprobs\":4,\"n\":3,\"stream\":true,"
-                           "\"stream_options\":{\"include_usage\":true},\"priority\":-2,"
-                           "\"cache_salt\":\"s\",\"refrain\":{\"explain\":true}");
+    struct parsed p =
+        chat("\"model\":\"m\",\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,"
+             "\"top_k\":40,\"seed\":-7,\"max_tokens\":5,\"max_completion_tokens\":6,"
+             "\"min_tokens\":2,\"stop\":[\"ab\",\"c\"],\"stop_token_ids\":[9,8],"
+             "\"logprobs\":true,\"top_logprobs\":4,\"n\":3,\"stream\":true,"
+             "\"stream_options\":{\"include_usage\":true},\"priority\":-2,"
+             "\"cache_salt\":\"s\",\"refrain\":{\"explain\":true,\"turn_memory\":false}");
     const struct api_request *q = &p.request;
     (void)state;
     assert_int_equal(p.r, 0);
@@ -298,7 +311,7 @@ static void test_values_arrive_where_they_belong(void **state)
     assert_int_equal(q->priority, -2);
     assert_string_equal(q->cache_salt, "s");
     assert_true(q->explain && q->add_generation_prompt && q->skip_special_tokens);
-    assert_false(q->add_special_tokens || q->ignore_eos || q->echo);
+    assert_false(q->add_special_tokens || q->ignore_eos || q->echo || q->turn_memory);
     done(&p);
 }
 
@@ -439,6 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields_of_the_right_type_and_range_are_taken),
+        cmocka_unit_test(test_turn_memory_is_on_unless_a_client_says_no),
         cmocka_unit_test(test_null_is_absent_for_every_optional_field),
         cmocka_unit_test(test_fields_of_the_wrong_type_name_themselves),
         cmocka_unit_test(test_numbers_out_of_range_are_told_with_their_bounds),

@@ -1,0 +1,355 @@
+/* attention_simd.h - for v16, one unit of attention: rows (positions x query heads) against KV
+ * tiles.
+ *
+ *   partition (512 tokens)   softmax state of its own, started empty; merged in rising order
+ *     step (64 tokens)       scores = q * K^T   -> row maxima, exp, sums -> out += p * V
+ *       block (16 tokens)    whole for all rows: one micro-kernel call for many rows and blocks
+ *                            cut by the causal edge or the window: position by position
+ *
+ * Why a row's bits depend on nothing but the row: scores are chains over dims, outputs chains over
+ *   tokens in rising order, through registers or memory alike (tile.h). Steps and partitions
+ *   sit at absolute positions. What a row does not see adds exp(-inf) = 0 to its sum, and is left
+ *   out of its output chain, so stale slots cannot leak, whatever they hold.
+ * Why partitions: a long decode is split over threads, and merges to the same bits as unsplit.
+ * Cost: rows * tokens * head_dim * 2 multiply-adds at 60 to 80 % of the FMA rate. */
+#ifndef REFRAIN_KERNELS_CPU_ATTENTION_SIMD_H
+#define REFRAIN_KERNELS_CPU_ATTENTION_SIMD_H
+
+#include <math.h>
+
+#include "kernels/cpu/family.h"
+#include "kernels/cpu/tile.h"
+
+#define BLOCK 16
+#define STEP_BLOCKS (ATTENTION_TILE / BLOCK)
+
+struct work {
+    const struct attention *attention;
+    const struct attention_unit *unit;
+    uint32_t rows, row_floats;
+    float *q, *out;               /* [rows][row_floats]; out of this partition */
+    float *scores;                /* [rows][ATTENTION_TILE] */
+    float *max, *sum;             /* [rows], of this partition */
+    float *total;                 /* [rows][row_floats], merged so far, */
+    float *total_max, *total_sum; /* and its state */
+};
+
+/* Tokens of a step that a position sees: [first, end) from the step's begin; maybe none. */
+struct span {
+    uint32_t first, end;
+};
+
+/* Vectorised exp of one value: the same bits as in the rows. */
+INLINE float exp_one(float x)
+{
+    float y[16];
+    v16_store(y, v16_exp(v16_set1(x)));
+    return y[0];
+}
+
+static uint32_t first_seen(const struct attention *attention, uint32_t position)
+{
+    uint32_t window = attention->window;
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+static struct span span_of(const struct work *w, uint32_t position, uint32_t begin)
+{
+    uint32_t first = first_seen(w->attention, position), end = position + 1;
+    struct span span = {0, 0};
+    if (end > begin && first < begin + ATTENTION_TILE) {
+        span.first = first > begin ? first - begin : 0;
+        span.end = end - begin < ATTENTION_TILE ? end - begin : ATTENTION_TILE;
+    }
+    return span;
+}
+
+static struct work work_of(const struct attention *attention, const struct attention_unit *unit,
+                           float *scratch)
+{
+    struct work w = {
+        .attention = attention,
+        .unit = unit,
+        .rows = (uint32_t)unit->positions * unit->heads,
+        .row_floats = (uint32_t)attention_row_floats(attention->head_dim),
+    };
+    size_t matrix = (size_t)w.rows * w.row_floats;
+    w.q = scratch;
+    w.out = w.q + matrix;
+    w.total = w.out + matrix;
+    w.scores = w.total + matrix;
+    w.max = w.scores + (size_t)w.rows * ATTENTION_TILE;
+    w.sum = w.max + w.rows;
+    w.total_max = w.sum + w.rows;
+    w.total_sum = w.total_max + w.rows;
+    return w;
+}
+
+static void load_q(struct work *w)
+{
+    const struct attention_unit *unit = w->unit;
+    uint32_t dim = w->attention->head_dim;
+    for (uint32_t row = 0; row < w->rows; row++) {
+        const float *from =
+            unit->q + row / unit->heads * unit->q_stride + (size_t)(row % unit->heads) * dim;
+        float *to = w->q + (size_t)row * w->row_floats;
+        for (uint32_t d = 0; d < dim; d++)
+            to[d] = from[d] * w->attention->scale;
+    }
+}
+
+static const uint8_t *page(const struct work *w, uint32_t block)
+{
+    return w->attention->pages + w->unit->table[block] * w->attention->block_bytes;
+}
+
+static const uint8_t *k_tile(const struct work *w, uint32_t block)
+{
+    return page(w, block) + w->unit->kv_head * w->attention->k_tile_bytes;
+}
+
+static const uint8_t *v_tile(const struct work *w, uint32_t block)
+{
+    return page(w, block) + w->attention->v_offset + w->unit->kv_head * w->attention->v_tile_bytes;
+}
+
+static void run_tile(const struct tile *t, uint32_t rows, uint32_t panels)
+{
+    tile_run(TILE_BF16, t, rows, panels);
+}
+
+/* Scores of blocks [first, end) of the step at `begin`, all rows. */
+static void score_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+{
+    struct tile t = {
+        .a = w->q,
+        .a_stride = w->row_floats,
+        .scattered = true,
+        .segments = 1,
+        .k_end = w->attention->head_dim,
+        .c = w->scores + (size_t)first * BLOCK,
+        .c_stride = ATTENTION_TILE,
+    };
+    for (uint32_t b = first; b < end; b++)
+        t.panel[b - first] = k_tile(w, begin / BLOCK + b);
+    run_tile(&t, w->rows, end - first);
+}
+
+INLINE void scale_row(float *out, uint32_t floats, float factor)
+{
+    v16 f = v16_set1(factor);
+    for (uint32_t d = 0; d < floats; d += 16)
+        v16_store(out + d, v16_mul(v16_load(out + d), f));
+}
+
+/* Scores of one row become weights, 0 outside the span; state and out move to the new maximum. */
+INLINE void softmax_row(const struct work *w, uint32_t row, struct span span, uint32_t first,
+                        uint32_t end)
+{
+    float *scores = w->scores + (size_t)row * ATTENTION_TILE;
+    v16 s[STEP_BLOCKS], highest = v16_set1(-INFINITY), total = v16_zero();
+    for (uint32_t b = first; b < end; b++) {
+        int at = (int)(b * BLOCK);
+        s[b] = v16_load(scores + at);
+        if ((int)span.first > at || (int)span.end < at + BLOCK)
+            s[b] = v16_hide(s[b], (int)span.first - at, (int)span.end - at);
+        highest = v16_max(highest, s[b]);
+    }
+    float max = v16_max_lanes(highest);
+    if (max > w->max[row]) {
+        float keep = exp_one(w->max[row] - max);
+        w->max[row] = max;
+        w->sum[row] *= keep;
+        scale_row(w->out + (size_t)row * w->row_floats, w->row_floats, keep);
+    }
+    v16 base = v16_set1(w->max[row]);
+    for (uint32_t b = first; b < end; b++) {
+        v16 p = v16_exp(v16_sub(s[b], base));
+        v16_store(scores + b * BLOCK, p);
+        total = v16_add(total, p);
+    }
+    w->sum[row] += v16_sum_lanes(total);
+}
+
+/* Softmax of the rows of each position that sees anything of the step. */
+static void softmax_rows(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+{
+    const struct attention_unit *unit = w->unit;
+    for (uint32_t i = 0; i < unit->positions; i++) {
+        struct span span = span_of(w, unit->position + i, begin);
+        if (span.first >= span.end)
+            continue;
+        for (uint32_t row = i * unit->heads; row < (i + 1) * unit->heads; row++)
+            softmax_row(w, row, span, first, end);
+    }
+}
+
+/* out += p * V over whole blocks [first, end), all rows. */
+static void add_whole_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+{
+    struct tile t = {
+        .a = w->scores + (size_t)first * BLOCK,
+        .a_stride = ATTENTION_TILE,
+        .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
+        .segments = end - first,
+        .k_end = BLOCK,
+        .c = w->out,
+        .c_stride = w->row_floats,
+        .add = true,
+    };
+    for (uint32_t b = first; b < end; b++)
+        t.panel[b - first] = v_tile(w, begin / BLOCK + b);
+    run_tile(&t, w->rows, w->row_floats / BLOCK);
+}
+
+/* The same for a block at an edge: each position adds the tokens that it sees. */
+static void add_cut_block(const struct work *w, uint32_t begin, uint32_t block)
+{
+    const struct attention_unit *unit = w->unit;
+    const uint8_t *v = v_tile(w, begin / BLOCK + block);
+    uint32_t from = block * BLOCK;
+    for (uint32_t i = 0; i < unit->positions; i++) {
+        struct span span = span_of(w, unit->position + i, begin);
+        uint32_t first = span.first > from ? span.first : from;
+        uint32_t end = span.end < from + BLOCK ? span.end : from + BLOCK;
+        if (first >= end)
+            continue;
+        size_t row = (size_t)i * unit->heads;
+        struct tile t = {
+            .a = w->scores + row * ATTENTION_TILE + from,
+            .a_stride = ATTENTION_TILE,
+            .panel = {v},
+            .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
+            .segments = 1,
+            .k_first = first - from,
+            .k_end = end - from,
+            .c = w->out + row * w->row_floats,
+            .c_stride = w->row_floats,
+            .add = true,
+        };
+        run_tile(&t, unit->heads, w->row_floats / BLOCK);
+    }
+}
+
+static void run_step(const struct work *w, uint32_t begin)
+{
+    const struct attention_unit *unit = w->unit;
+    uint32_t last = unit->position + unit->positions - 1;
+    struct span low = span_of(w, unit->position, begin), high = span_of(w, last, begin);
+    /* Blocks that any row sees: spans move up with the position, and leave no gap. */
+    uint32_t first = low.first / BLOCK; /* 0 where the first position lies before the step */
+    uint32_t end = high.end > 0 ? (high.end + BLOCK - 1) / BLOCK : STEP_BLOCKS;
+    score_blocks(w, begin, first, end);
+    softmax_rows(w, begin, first, end);
+    for (uint32_t b = first; b < end;) {
+        uint32_t whole = b;
+        while (whole < end && high.end > 0 && whole * BLOCK >= high.first &&
+               (whole + 1) * BLOCK <= low.end)
+            whole++;
+        if (whole > b)
+            add_whole_blocks(w, begin, b, whole);
+        else
+            add_cut_block(w, begin, whole++);
+        b = whole;
+    }
+}
+
+static void run_partition(const struct work *w, uint32_t partition)
+{
+    const struct attention_unit *unit = w->unit;
+    uint32_t begin = partition * ATTENTION_PARTITION, end = begin + ATTENTION_PARTITION;
+    uint32_t seen = first_seen(w->attention, unit->position);
+    uint32_t after = unit->position + unit->positions;
+    for (uint32_t row = 0; row < w->rows; row++) {
+        w->max[row] = -INFINITY;
+        w->sum[row] = 0;
+    }
+    memset(w->out, 0, (size_t)w->rows * w->row_floats * sizeof(float));
+    if (seen > begin)
+        begin = seen / ATTENTION_TILE * ATTENTION_TILE;
+    for (; begin < end && begin < after; begin += ATTENTION_TILE)
+        run_step(w, begin);
+}
+
+/* Merge (max, sum, out) of the next partition of a row into its total. */
+static void merge_row(const struct work *w, uint32_t row, float max, float sum, const float *out)
+{
+    float *total = w->total + (size_t)row * w->row_floats;
+    if (sum == 0)
+        return; /* the row saw nothing of it */
+    if (w->total_sum[row] == 0) {
+        memcpy(total, out, w->row_floats * sizeof(float));
+        w->total_max[row] = max;
+        w->total_sum[row] = sum;
+        return;
+    }
+    float highest = max > w->total_max[row] ? max : w->total_max[row];
+    float keep = exp_one(w->total_max[row] - highest), add = exp_one(max - highest);
+    v16 k = v16_set1(keep), a = v16_set1(add);
+    w->total_max[row] = highest;
+    w->total_sum[row] = w->total_sum[row] * keep + sum * add;
+    for (uint32_t d = 0; d < w->row_floats; d += 16)
+        v16_store(total + d, v16_fma(v16_load(out + d), a, v16_mul(v16_load(total + d), k)));
+}
+
+static void start_totals(const struct work *w)
+{
+    memset(w->total_sum, 0, w->rows * sizeof(float));
+}
+
+static void write_out(const struct work *w)
+{
+    const struct attention_unit *unit = w->unit;
+    uint32_t dim = w->attention->head_dim;
+    for (uint32_t row = 0; row < w->rows; row++) {
+        const float *total = w->total + (size_t)row * w->row_floats;
+        float *to =
+            unit->out + row / unit->heads * unit->out_stride + (size_t)(row % unit->heads) * dim;
+        float inverse = 1 / w->total_sum[row];
+        for (uint32_t d = 0; d < dim; d++)
+            to[d] = total[d] * inverse;
+    }
+}
+
+static void save_partial(const struct work *w, float *partial)
+{
+    for (uint32_t row = 0; row < w->rows; row++, partial += w->row_floats + 2) {
+        memcpy(partial, w->out + (size_t)row * w->row_floats, w->row_floats * sizeof(float));
+        partial[w->row_floats] = w->max[row];
+        partial[w->row_floats + 1] = w->sum[row];
+    }
+}
+
+INLINE void attend_unit(const struct attention *attention, const struct attention_unit *unit,
+                        float *scratch)
+{
+    struct work w = work_of(attention, unit, scratch);
+    load_q(&w);
+    start_totals(&w);
+    for (uint32_t p = 0; p < unit->partitions; p++) {
+        run_partition(&w, unit->partition + p);
+        if (unit->partial != NULL) {
+            save_partial(&w, unit->partial + (size_t)p * w.rows * (w.row_floats + 2));
+            continue;
+        }
+        for (uint32_t row = 0; row < w.rows; row++)
+            merge_row(&w, row, w.max[row], w.sum[row], w.out + (size_t)row * w.row_floats);
+    }
+    if (unit->partial == NULL)
+        write_out(&w);
+}
+
+INLINE void merge_unit(const struct attention *attention, const struct attention_unit *unit,
+                       float *scratch)
+{
+    struct work w = work_of(attention, unit, scratch);
+    const float *partial = unit->partial;
+    start_totals(&w);
+    for (uint32_t p = 0; p < unit->partitions; p++) {
+        for (uint32_t row = 0; row < w.rows; row++, partial += w.row_floats + 2)
+            merge_row(&w, row, partial[w.row_floats], partial[w.row_floats + 1], partial);
+    }
+    write_out(&w);
+}
+
+#endif

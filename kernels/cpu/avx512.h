@@ -1,0 +1,23 @@
+/* avx512.h - the functions of the AVX-512 family; private to kernels/cpu. */
+#ifndef REFRAIN_KERNELS_CPU_AVX512_H
+#define REFRAIN_KERNELS_CPU_AVX512_H
+
+#include "kernels/cpu/family.h"
+
+void avx512_gemm_u4(const struct gemm *gemm);
+void avx512_gemm_u5(const struct gemm *gemm);
+void avx512_gemm_s6(const struct gemm *gemm);
+void avx512_gemm_s8(const struct gemm *gemm);
+void avx512_gemm_bf16(const struct gemm *gemm);
+void avx512_gemm_f16(const struct gemm *gemm);
+void avx512_gemm_f32(const struct gemm *gemm);
+void avx512_quantise_row(const float *x, uint32_t columns, const struct quant_rows *to);
+void avx512_attend(const struct attention *attention, const struct attention_unit *unit,
+                   float *scratch);
+void avx512_attend_merge(const struct attention *attention, const struct attention_unit *unit,
+                         float *scratch);
+void avx512_rmsnorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y);
+void avx512_silu_mul_row(const float *gate, const float *up, uint32_t columns, float *y);
+void avx512_exp_values(const float *x, float *y, uint32_t count);
+
+#endif

@@ -1,0 +1,24 @@
+/* family_avx512.c - the AVX-512 family's table. */
+#include "kernels/cpu/avx512.h"
+
+const struct cpu_family avx512_family = {
+    .name = "avx512",
+    .kv_format = "cpu-bf16-2",
+    .needs = CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_AVX512 | CPU_VNNI,
+    .gemm =
+        {
+            [PANEL_U4] = avx512_gemm_u4,
+            [PANEL_U5] = avx512_gemm_u5,
+            [PANEL_S6] = avx512_gemm_s6,
+            [PANEL_S8] = avx512_gemm_s8,
+            [PANEL_BF16] = avx512_gemm_bf16,
+            [PANEL_F16] = avx512_gemm_f16,
+            [PANEL_F32] = avx512_gemm_f32,
+        },
+    .quantise_row = avx512_quantise_row,
+    .attend = avx512_attend,
+    .attend_merge = avx512_attend_merge,
+    .rmsnorm_row = avx512_rmsnorm_row,
+    .silu_mul_row = avx512_silu_mul_row,
+    .exp_values = avx512_exp_values,
+};
