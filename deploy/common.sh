@@ -11,7 +11,7 @@ PACKAGES_BUILD="gcc g++ cmake ninja-build pkg-config libuv1-dev libzmq3-dev libp
     libsystemd-dev libcurl4-openssl-dev python3 python3-pip curl ca-certificates"
 # What the tests need on top.
 PACKAGES_TEST="libcmocka-dev clang clang-format clang-tidy libclang-rt-14-dev llvm-14 systemd procps
-    gzip python3-venv"
+    gzip python3-venv prometheus"
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -8,10 +8,21 @@ static const char *const finishes[] = {"stop", "length", "cancelled", "deadline"
 static const char *const refusals[] = {"invalid", "too_long", "queue_full", "draining", NULL};
 static const char *const block_states[] = {"empty", "private", "shared", "cached", NULL};
 
+/* Buckets that also stand under vLLM's names are vLLM's of today: those of 0.6 and longer ones. */
 static const double step_buckets[] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
                                       0.1,    0.2,   0.5,   1,     2,    5,    INFINITY};
-static const double wait_buckets[] = {0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,     1,
-                                      2,     5,     10,   20,   50,   100, 200, INFINITY};
+const double worker_first_buckets[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08,    0.1,
+                                       0.25,  0.5,   0.75, 1,    2.5,  5,    7.5,     10,
+                                       20,    40,    80,   160,  640,  2560, INFINITY};
+const double worker_gap_buckets[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                                     0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80,  INFINITY};
+const double worker_wait_buckets[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,   20,
+                                      30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680, INFINITY};
+const double worker_row_buckets[] = {1,   8,    16,   32,   64,   128,   256,
+                                     512, 1024, 2048, 4096, 8192, 16384, INFINITY};
+const double worker_token_buckets[] = {1,     2,      5,      10,     20,      50,      100,
+                                       200,   500,    1000,   2000,   5000,    10000,   20000,
+                                       50000, 100000, 200000, 500000, 1000000, INFINITY};
 
 #define COUNTER(name, help)                          \
     {                                                \
@@ -46,54 +57,53 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
     [WM_HIT_BLOCKS] = COUNTER("refrain_prefix_hit_blocks_total", "Prompt blocks found there."),
     [WM_STEPS] = COUNTER("refrain_steps_total", "Forward passes."),
     [WM_STEP_ROWS] = COUNTER("refrain_step_tokens_total", "Tokens that went through the model."),
-    [WM_RUNNING] = GAUGE("refrain_requests_running_count", "Sequences in the batch."),
-    [WM_WAITING] = GAUGE("refrain_requests_waiting_count", "Sequences in the queue."),
+    [WM_RUNNING] = GAUGE("refrain_requests_running", "Sequences in the batch."),
+    [WM_WAITING] = GAUGE("refrain_requests_waiting", "Sequences in the queue."),
     [WM_PENDING_PREFILL_TOKENS] =
         GAUGE("refrain_pending_prefill_tokens", "Prompt tokens accepted and not yet computed."),
-    [WM_BLOCKS] = {"refrain_blocks_count", METRIC_GAUGE, "KV blocks by state.", "state",
-                   block_states, NULL},
+    [WM_BLOCKS] = {"refrain_blocks", METRIC_GAUGE, "KV blocks by state.", "state", block_states,
+                   NULL},
     [WM_KV_USAGE_RATIO] =
         GAUGE("refrain_kv_usage_ratio", "Share of KV blocks that sequences hold, 0 to 1."),
     [WM_DRAINING] = GAUGE("refrain_draining_bool", "1 while no new request is taken."),
-    [WM_ROUTERS] = GAUGE("refrain_routers_attached_count", "Routers attached to this worker."),
+    [WM_ROUTERS] = GAUGE("refrain_routers_attached", "Routers attached to this worker."),
     [WM_WEIGHTS_BYTES] = GAUGE("refrain_weights_bytes", "Packed weights of this rank."),
     [WM_KV_BYTES] = GAUGE("refrain_kv_bytes", "KV pool of this rank."),
     [WM_RESIDENT_BYTES] = GAUGE("refrain_process_resident_bytes", "Resident memory of this rank."),
+    [WM_PREFIX_CACHING] = GAUGE("refrain_prefix_caching_bool", "1 when prefixes are reused."),
+    [WM_PROMPT_RATE] = GAUGE("refrain_prompt_tokens_per_second",
+                             "Prompt tokens of the last five seconds, reused ones included."),
+    [WM_GENERATED_RATE] =
+        GAUGE("refrain_generated_tokens_per_second", "Tokens sampled in the last five seconds."),
     [WM_CPU_SECONDS] =
         COUNTER("refrain_process_cpu_seconds_total", "CPU time of this rank's process."),
     [WM_STEP_SECONDS] = HISTOGRAM("refrain_step_seconds", step_buckets, "Duration of a step."),
-    [WM_TTFT_SECONDS] = HISTOGRAM("refrain_first_token_seconds", wait_buckets,
+    [WM_STEP_TOKENS] =
+        HISTOGRAM("refrain_step_rows", worker_row_buckets, "Tokens through the model in a step."),
+    [WM_TTFT_SECONDS] = HISTOGRAM("refrain_first_token_seconds", worker_first_buckets,
                                   "Arrival at the worker to first token."),
-    [WM_QUEUE_SECONDS] = HISTOGRAM("refrain_queue_seconds", wait_buckets,
+    [WM_QUEUE_SECONDS] = HISTOGRAM("refrain_queue_seconds", worker_wait_buckets,
                                    "Arrival at the worker to first scheduled."),
-    [WM_PREFILL_SECONDS] =
-        HISTOGRAM("refrain_prefill_seconds", wait_buckets, "First scheduled to first token."),
+    [WM_PREFILL_SECONDS] = HISTOGRAM("refrain_prefill_seconds", worker_wait_buckets,
+                                     "First scheduled to first token."),
+    [WM_GAP_SECONDS] = HISTOGRAM("refrain_token_gap_seconds", worker_gap_buckets,
+                                 "From a token of an answer to its next one."),
+    [WM_DECODE_SECONDS] = HISTOGRAM("refrain_decode_seconds", worker_wait_buckets,
+                                    "First token to the end of a request."),
+    [WM_INFERENCE_SECONDS] = HISTOGRAM("refrain_inference_seconds", worker_wait_buckets,
+                                       "First scheduled to the end of a request."),
+    [WM_REQUEST_SECONDS] = HISTOGRAM("refrain_request_seconds", worker_wait_buckets,
+                                     "Arrival at the worker to the end of a request."),
+    [WM_TOKEN_SECONDS] = HISTOGRAM("refrain_request_token_seconds", worker_gap_buckets,
+                                   "Mean time per token after the first one, per request."),
+    [WM_REQUEST_PROMPT_TOKENS] = HISTOGRAM("refrain_request_prompt_tokens", worker_token_buckets,
+                                           "Prompt tokens of an ended request."),
+    [WM_REQUEST_COMPUTED_TOKENS] =
+        HISTOGRAM("refrain_request_computed_tokens", worker_token_buckets,
+                  "Prompt tokens of an ended request that were not reused."),
+    [WM_REQUEST_GENERATED_TOKENS] =
+        HISTOGRAM("refrain_request_generated_tokens", worker_token_buckets,
+                  "Tokens sampled for an ended request."),
+    [WM_REQUEST_MAX_TOKENS] = HISTOGRAM("refrain_request_max_tokens", worker_token_buckets,
+                                        "Tokens that an ended request had asked for at most."),
 };
-
-const struct metric_spec vllm_metric_specs[VLLM_METRICS] = {
-    GAUGE("vllm:num_requests_running", "Sequences in the batch."),
-    GAUGE("vllm:num_requests_waiting", "Sequences in the queue."),
-    GAUGE("vllm:kv_cache_usage_perc", "Share of KV blocks that sequences hold, 0 to 1."),
-    COUNTER("vllm:prompt_tokens_total", "Prompt tokens of started requests."),
-    COUNTER("vllm:generation_tokens_total", "Tokens sampled."),
-    COUNTER("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache."),
-    COUNTER("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache."),
-    COUNTER("vllm:num_preemptions_total", "Running sequences whose blocks were taken."),
-};
-
-/* The value behind each line of vllm_metric_specs. */
-static const enum worker_metric vllm_sources[VLLM_METRICS] = {
-    WM_RUNNING,          WM_WAITING,       WM_KV_USAGE_RATIO, WM_PROMPT_TOKENS,
-    WM_GENERATED_TOKENS, WM_PROMPT_TOKENS, WM_CACHED_TOKENS,  WM_PREEMPTIONS,
-};
-
-void vllm_metrics_fill(const struct metrics *worker, struct metrics *vllm)
-{
-    for (size_t id = 0; id < VLLM_METRICS; id++) {
-        double value = metrics_get(worker, vllm_sources[id], 0);
-        if (vllm_metric_specs[id].type == METRIC_GAUGE)
-            metrics_set(vllm, id, 0, value);
-        else if (value > metrics_get(vllm, id, 0))
-            metrics_add(vllm, id, 0, value - metrics_get(vllm, id, 0));
-    }
-}

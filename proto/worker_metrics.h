@@ -3,7 +3,7 @@
  *
  * A worker sends metrics_flat_get() of a registry over worker_metric_specs in every fourth
  * Heartbeat, one list per rank; the router sets its own registry over the same table and writes it
- * with the labels group and rank. vLLM's names are a second table over the same values. */
+ * with the labels group and rank. vLLM's names over the same values: vllm_metrics.h. */
 #ifndef REFRAIN_PROTO_WORKER_METRICS_H
 #define REFRAIN_PROTO_WORKER_METRICS_H
 
@@ -32,11 +32,24 @@ enum worker_metric {
     WM_WEIGHTS_BYTES,
     WM_KV_BYTES,
     WM_RESIDENT_BYTES,
+    WM_PREFIX_CACHING,
+    WM_PROMPT_RATE, /* of the last stats line */
+    WM_GENERATED_RATE,
     WM_CPU_SECONDS,  /* counter */
-    WM_STEP_SECONDS, /* histograms from here on */
+    WM_STEP_SECONDS, /* histograms from here on; with the first token: */
+    WM_STEP_TOKENS,
     WM_TTFT_SECONDS,
     WM_QUEUE_SECONDS,
     WM_PREFILL_SECONDS,
+    WM_GAP_SECONDS,    /* with each later token */
+    WM_DECODE_SECONDS, /* with the end of a request: */
+    WM_INFERENCE_SECONDS,
+    WM_REQUEST_SECONDS,
+    WM_TOKEN_SECONDS,
+    WM_REQUEST_PROMPT_TOKENS,
+    WM_REQUEST_COMPUTED_TOKENS,
+    WM_REQUEST_GENERATED_TOKENS,
+    WM_REQUEST_MAX_TOKENS,
     WORKER_METRICS
 };
 
@@ -57,11 +70,8 @@ enum worker_metric_refusal {
 enum worker_metric_block { WM_BLOCK_EMPTY = 0, WM_BLOCK_PRIVATE, WM_BLOCK_SHARED, WM_BLOCK_CACHED };
 
 extern const struct metric_spec worker_metric_specs[WORKER_METRICS];
-
-/* vLLM's names: a registry over vllm_metric_specs is filled from one over worker_metric_specs. */
-#define VLLM_METRICS 8
-extern const struct metric_spec vllm_metric_specs[VLLM_METRICS];
-/* Counters only rise: `vllm` starts empty when `worker` does (a new worker epoch, a new pair). */
-void vllm_metrics_fill(const struct metrics *worker, struct metrics *vllm);
+/* Of histograms that have a second name. */
+extern const double worker_first_buckets[], worker_gap_buckets[], worker_wait_buckets[],
+    worker_row_buckets[], worker_token_buckets[];
 
 #endif

@@ -1,12 +1,24 @@
 /* links_report.c - what the router says of its workers: Prometheus text and status JSON. */
 #include <string.h>
 
+#include "proto/base/assert.h"
 #include "proto/base/json.h"
-#include "proto/worker_metrics.h"
+#include "proto/vllm_metrics.h"
 #include "router/worker_link.h"
 
-static void write_family(const struct worker_links *links, const struct metric_spec *spec,
-                         size_t id, bool vllm, struct buffer *out)
+#define LABELS_BYTES_MAX 4096u
+
+/* vLLM's labels: the served name and the number of the engine, which is our group. */
+static void vllm_labels(const struct worker_link *link, struct buffer *out)
+{
+    buffer_clear(out);
+    buffer_append_text(out, "model_name=\"");
+    metrics_append_label(out, link->model ? link->model->card->name : "");
+    buffer_printf(out, "\",engine=\"%u\"", link->group);
+    ASSERT(buffer_finish(out) == 0); /* a card's name is bounded */
+}
+
+static void write_family(const struct worker_links *links, size_t id, struct buffer *out)
 {
     bool header = false;
 
@@ -14,18 +26,66 @@ static void write_family(const struct worker_links *links, const struct metric_s
     {
         const struct worker_link *link = LIST_ENTRY(item, struct worker_link, link);
         for (uint32_t rank = 0; rank < link->ranks; rank++) {
-            const struct metrics *metrics =
-                vllm ? link->vllm_metrics[rank] : link->rank_metrics[rank];
             char labels[64];
-            if (!metrics || (vllm && rank > 0)) /* vLLM has no ranks: one number per engine */
+            if (!link->rank_metrics[rank])
                 continue;
             (void)snprintf(labels, sizeof(labels), "group=\"%u\",rank=\"%u\"", link->group, rank);
             if (!header)
-                metrics_write_header(spec, out);
+                metrics_write_header(&worker_metric_specs[id], out);
             header = true;
-            metrics_write_samples(metrics, id, labels, out);
+            metrics_write_samples(link->rank_metrics[rank], id, labels, out);
         }
     }
+}
+
+/* No ranks there: rank 0 schedules, so its numbers are the engine's. */
+static void write_vllm_family(const struct worker_links *links, size_t id, struct buffer *out)
+{
+    bool header = false;
+    struct buffer labels;
+
+    buffer_init(&labels, LABELS_BYTES_MAX);
+    LIST_FOR(item, &links->all)
+    {
+        const struct worker_link *link = LIST_ENTRY(item, struct worker_link, link);
+        if (!link->vllm_metrics)
+            continue;
+        vllm_labels(link, &labels);
+        if (!header)
+            metrics_write_header(&vllm_metric_specs[id], out);
+        header = true;
+        metrics_write_samples(link->vllm_metrics, id, labels.data, out);
+    }
+    buffer_done(&labels);
+}
+
+/* A gauge of 1 whose labels are the settings; those of vLLM that have no meaning here are left
+ * out. */
+static void write_cache_config(const struct worker_links *links, struct buffer *out)
+{
+    static const struct metric_spec spec = {.name = "vllm:cache_config_info",
+                                            .type = METRIC_GAUGE,
+                                            .help = "Settings of the KV cache, as labels."};
+    bool header = false;
+    struct buffer labels;
+
+    buffer_init(&labels, LABELS_BYTES_MAX);
+    LIST_FOR(item, &links->all)
+    {
+        const struct worker_link *link = LIST_ENTRY(item, struct worker_link, link);
+        if (!link->vllm_metrics)
+            continue;
+        vllm_labels(link, &labels);
+        if (!header)
+            metrics_write_header(&spec, out);
+        header = true;
+        buffer_printf(out,
+                      "%s{%s,block_size=\"%u\",cache_dtype=\"auto\",num_gpu_blocks=\"%u\","
+                      "num_cpu_blocks=\"0\",enable_prefix_caching=\"%s\"} 1\n",
+                      spec.name, labels.data, link->block_tokens, link->blocks_total,
+                      link->prefix_caching ? "True" : "False");
+    }
+    buffer_done(&labels);
 }
 
 void links_write_metrics(const struct worker_links *links, struct buffer *out)
@@ -41,9 +101,10 @@ void links_write_metrics(const struct worker_links *links, struct buffer *out)
     metrics_set(links->metrics, LM_INDEX_BYTES, 0, (double)prefix_index_bytes(links->index));
     metrics_write(links->metrics, NULL, out);
     for (size_t id = 0; id < WORKER_METRICS; id++)
-        write_family(links, &worker_metric_specs[id], id, false, out);
+        write_family(links, id, out);
     for (size_t id = 0; id < VLLM_METRICS; id++)
-        write_family(links, &vllm_metric_specs[id], id, true, out);
+        write_vllm_family(links, id, out);
+    write_cache_config(links, out);
 }
 
 static void write_text(struct buffer *out, const char *key, const char *value)

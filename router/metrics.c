@@ -31,9 +31,9 @@ const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
     [RM_COMPLETION_TOKENS] = ROW("refrain_router_completion_tokens_total", METRIC_COUNTER,
                                  "Generated tokens that arrived."),
     [RM_REQUESTS_OPEN] =
-        ROW("refrain_router_requests_open_count", METRIC_GAUGE, "Requests being answered."),
+        ROW("refrain_router_requests_open", METRIC_GAUGE, "Requests being answered."),
     [RM_HTTP_CLIENTS] =
-        ROW("refrain_router_http_clients_count", METRIC_GAUGE, "Open client connections."),
+        ROW("refrain_router_http_clients", METRIC_GAUGE, "Open client connections."),
     [RM_HTTP_CLIENTS_TOTAL] = ROW("refrain_router_http_clients_total", METRIC_COUNTER,
                                   "Client connections ever accepted."),
     [RM_HTTP_REQUESTS] =

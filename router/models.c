@@ -10,6 +10,9 @@
 #include "proto/base/clock.h"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
+#include "proto/vllm_metrics.h"
+
+#define LABELS_BYTES_MAX 4096u
 
 struct models {
     struct list list; /* struct served_model */
@@ -84,6 +87,7 @@ void served_model_unref(struct served_model *model)
     ASSERT(model->refs > 0);
     if (--model->refs > 0)
         return;
+    metrics_free(model->metrics);
     chat_template_free(model->chat_template);
     tokenizer_free(model->maker.tokenizer);
     model_card_unref(model->card);
@@ -127,6 +131,7 @@ static struct served_model *make_model(struct models *models, struct model_card 
     model->refs = 1;
     model->card = model_card_ref(card);
     model->created_s = clock_unix_s();
+    model->metrics = metrics_new(vllm_request_specs, VLLM_REQUEST_METRICS);
     if (tokenizer_new(card, &model->maker.tokenizer, &err) < 0) {
         model->maker.tokenizer = NULL;
         (void)snprintf(model->broken, sizeof(model->broken), "%s", err.text);
@@ -204,4 +209,25 @@ size_t models_live(const struct models *models)
         count += LIST_ENTRY(item, struct served_model, link)->live;
     }
     return count;
+}
+
+void models_write_metrics(const struct models *models, struct buffer *out)
+{
+    struct buffer labels;
+
+    buffer_init(&labels, LABELS_BYTES_MAX);
+    for (size_t id = 0; id < VLLM_REQUEST_METRICS && models->count > 0; id++) {
+        metrics_write_header(&vllm_request_specs[id], out);
+        LIST_FOR(item, &models->list)
+        {
+            const struct served_model *model = LIST_ENTRY(item, struct served_model, link);
+            buffer_clear(&labels);
+            buffer_append_text(&labels, "model_name=\"");
+            metrics_append_label(&labels, model->card->name);
+            buffer_append_char(&labels, '"');
+            ASSERT(buffer_finish(&labels) == 0); /* a card's name is bounded */
+            metrics_write_samples(model->metrics, id, labels.data, out);
+        }
+    }
+    buffer_done(&labels);
 }

@@ -8,6 +8,7 @@
 
 #include "proto/base/list.h"
 #include "router/answer_formats.h"
+#include "proto/base/metrics.h"
 #include "router/api/prompt.h"
 
 #define MODELS_MAX 64u
@@ -20,6 +21,7 @@ struct served_model {
     struct prompt_maker maker; /* tokenizer NULL: see broken */
     struct chat_template *chat_template;
     struct answer_formats answers;
+    struct metrics *metrics;  /* over vllm_request_specs */
     uint64_t created_s;       /* unix */
     char broken[ERRMSG_MAX];  /* why nothing of it can be served, or "" */
     char no_chat[ERRMSG_MAX]; /* why its template cannot be used, or "" */
@@ -46,6 +48,8 @@ void models_gone(struct models *models, const char *name);
 /* NULL name: the only live model, if there is exactly one. NULL: none. */
 struct served_model *models_find(const struct models *models, const char *name);
 struct list *models_list(struct models *models);
+/* Prometheus text of all models' own metrics. */
+void models_write_metrics(const struct models *models, struct buffer *out);
 size_t models_live(const struct models *models);
 struct served_model *served_model_ref(struct served_model *model);
 void served_model_unref(struct served_model *model);

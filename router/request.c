@@ -19,6 +19,7 @@
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "proto/base/rng.h"
+#include "proto/vllm_metrics.h"
 #include "router/http/server.h"
 #include "router/metrics.h"
 #include "router/request_private.h"
@@ -135,6 +136,18 @@ static void log_end(const struct request *request, int status, const char *finis
              group, ttft_ms, (double)(now - request->began_ns) / 1e6, finish);
 }
 
+static void observe_choices(const struct request *request)
+{
+    uint32_t longest = 0;
+
+    if (request->choices_count == 0) /* refused before it was dispatched */
+        return;
+    for (uint32_t i = 0; i < request->choices_count; i++)
+        longest = request->choices[i].tokens > longest ? request->choices[i].tokens : longest;
+    metrics_observe(request->model->metrics, VLLM_PARAMS_N, 0, request->fields.n);
+    metrics_observe(request->model->metrics, VLLM_MAX_GENERATED, 0, longest);
+}
+
 /* The answer is out, or the client is gone. Frees the request. */
 static void request_end(struct request *request, int status, const char *finish)
 {
@@ -150,6 +163,7 @@ static void request_end(struct request *request, int status, const char *finish)
     answer_usage(request, &usage);
     metrics_add(metrics, RM_REQUESTS, router_metric_code(status), 1);
     metrics_add(metrics, RM_COMPLETION_TOKENS, 0, (double)usage.completion_tokens);
+    observe_choices(request);
     metrics_observe(metrics, RM_REQUEST_SECONDS, 0, (double)(clock_ns() - request->began_ns) / 1e9);
     log_end(request, status, finish);
     request_free(request);

@@ -18,7 +18,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
-#include "proto/worker_metrics.h"
+#include "proto/vllm_metrics.h"
 
 #define HIGH_WATER 20000
 #define HASH_BYTES 16u
@@ -52,10 +52,9 @@ static void link_set_state(struct worker_link *link, enum link_state next, const
 static void link_free(struct worker_link *link)
 {
     ASSERT(list_empty(&link->dispatches) && link->load.count == 0);
-    for (uint32_t rank = 0; rank < LINK_RANKS_MAX; rank++) {
+    for (uint32_t rank = 0; rank < LINK_RANKS_MAX; rank++)
         metrics_free(link->rank_metrics[rank]);
-        metrics_free(link->vllm_metrics[rank]);
-    }
+    metrics_free(link->vllm_metrics);
     mem_free(link->endpoint);
     mem_free(link->version);
     mem_free(link->admin_socket);
@@ -189,6 +188,8 @@ static void on_hello(struct worker_link *link, const Refrain__Hello *hello)
     link->group = hello->group;
     link->ranks = hello->ranks;
     link->blocks_total = hello->blocks_total;
+    link->block_tokens = hello->block_tokens;
+    link->prefix_caching = hello->prefix_caching;
     link->sequences_max = hello->sequences_max;
     link->context_tokens_max = hello->context_tokens_max;
     link->seconds_per_token = seconds_of(hello->prefill_seconds_per_token, 0);
@@ -196,10 +197,9 @@ static void on_hello(struct worker_link *link, const Refrain__Hello *hello)
     link->admin_socket = mem_strdup(hello->admin_socket);
     for (size_t i = 0; i < hello->n_pids && i < LINK_RANKS_MAX; i++)
         link->pids[i] = hello->pids[i];
-    for (uint32_t rank = 0; rank < link->ranks; rank++) {
+    for (uint32_t rank = 0; rank < link->ranks; rank++)
         link->rank_metrics[rank] = metrics_new(worker_metric_specs, WORKER_METRICS);
-        link->vllm_metrics[rank] = metrics_new(vllm_metric_specs, VLLM_METRICS);
-    }
+    link->vllm_metrics = metrics_new(vllm_metric_specs, VLLM_METRICS);
     link_set_state(link, LINK_COLD, "hello");
     link->model = links_model_take(link->links, card);
     model_card_unref(card);
@@ -290,8 +290,9 @@ static void on_heartbeat(struct worker_link *link, const Refrain__Heartbeat *bea
         const Refrain__RankMetrics *list = beat->metrics[i];
         if (list->rank >= link->ranks)
             continue;
-        if (metrics_flat_set(link->rank_metrics[list->rank], list->values, list->n_values) == 0)
-            vllm_metrics_fill(link->rank_metrics[list->rank], link->vllm_metrics[list->rank]);
+        if (metrics_flat_set(link->rank_metrics[list->rank], list->values, list->n_values) == 0 &&
+            list->rank == 0)
+            vllm_metrics_fill(link->rank_metrics[0], link->vllm_metrics);
     }
     if (link->state == LINK_EXACT && beat->kv_sequence == link->kv_sequence &&
         (beat->kv_blocks != prefix_index_count(index, link->slot) ||

@@ -104,7 +104,8 @@ struct worker_link {
     uint64_t attached_ms, heard_ms, snapshot_asked_ms;
 
     struct link_model *model; /* from Hello on */
-    uint32_t ranks, blocks_total, sequences_max, context_tokens_max;
+    uint32_t ranks, blocks_total, block_tokens, sequences_max, context_tokens_max;
+    bool prefix_caching;
     int32_t pids[LINK_RANKS_MAX];
     char *version, *admin_socket;
 
@@ -117,7 +118,7 @@ struct worker_link {
     struct list dispatches; /* struct dispatch */
     struct ticket_load load;
     struct metrics *rank_metrics[LINK_RANKS_MAX];
-    struct metrics *vllm_metrics[LINK_RANKS_MAX];
+    struct metrics *vllm_metrics; /* of rank 0; NULL before Hello */
 };
 
 /* Connect to an announced worker. 0, -ENOSPC: no free slot; errno of ZeroMQ. */

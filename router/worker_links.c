@@ -55,10 +55,10 @@ static const struct metric_spec link_metric_specs[LINK_METRICS] = {
     [LM_LOST] = LINK_COUNTER("refrain_router_workers_lost_total", "Workers that went away."),
     [LM_REFUSED] = LINK_COUNTER("refrain_router_workers_refused_total",
                                 "Workers that announced something else than their model's others."),
-    [LM_WORKERS] = LINK_GAUGE("refrain_router_workers_count", "Workers that take requests."),
-    [LM_INFLIGHT] = LINK_GAUGE("refrain_router_inflight_count", "Requests at workers (tickets)."),
+    [LM_WORKERS] = LINK_GAUGE("refrain_router_workers", "Workers that take requests."),
+    [LM_INFLIGHT] = LINK_GAUGE("refrain_router_inflight", "Requests at workers (tickets)."),
     [LM_INDEX_ENTRIES] =
-        LINK_GAUGE("refrain_router_index_entries_count", "Distinct blocks in the prefix index."),
+        LINK_GAUGE("refrain_router_index_entries", "Distinct blocks in the prefix index."),
     [LM_INDEX_BYTES] = LINK_GAUGE("refrain_router_index_bytes", "Memory of the prefix index."),
 };
 

@@ -73,7 +73,8 @@ static void tick(struct io *io, uint64_t now_ms)
     io->ticked_ms = now_ms;
     (void)router_link_turn(io->settings.context.link); /* the caller comes back for the rest */
     router_link_tick(io->settings.context.link, now_ms);
-    stats_tick(&io->stats, io->settings.context.engine, now_ms);
+    stats_tick(&io->stats, io->settings.context.engine,
+               worker_metrics_rank(io->settings.context.metrics, 0), now_ms);
     pet_watchdog(io, now_ms);
 }
 

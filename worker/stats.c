@@ -3,13 +3,15 @@
 
 #define LOG_MODULE "stats"
 #include "proto/base/log.h"
+#include "proto/worker_metrics.h"
 
 static double share(uint64_t part, uint64_t whole)
 {
     return whole > 0 ? (double)part / (double)whole : 0;
 }
 
-void stats_tick(struct stats *stats, struct engine *engine, uint64_t now_ms)
+void stats_tick(struct stats *stats, struct engine *engine, struct metrics *metrics,
+                uint64_t now_ms)
 {
     struct engine_status now;
     if (now_ms < stats->logged_ms + STATS_MS)
@@ -22,6 +24,8 @@ void stats_tick(struct stats *stats, struct engine *engine, uint64_t now_ms)
     uint64_t prompt = counts->prompt_tokens_total - then->prompt_tokens_total;
     uint64_t cached = counts->cached_tokens_total - then->cached_tokens_total;
     uint64_t generated = counts->generated_tokens_total - then->generated_tokens_total;
+    metrics_set(metrics, WM_PROMPT_RATE, 0, first ? 0 : (double)prompt / seconds);
+    metrics_set(metrics, WM_GENERATED_RATE, 0, first ? 0 : (double)generated / seconds);
     if (!first && active)
         log_info("stats",
                  "running=%u waiting=%u prompt_tokens_per_s=%.1f generated_tokens_per_s=%.1f "

@@ -1,4 +1,5 @@
-/* stats.h - one log line every 5 s while something happens: load, speed, reuse. Thread: io. */
+/* stats.h - one log line every 5 s while something happens: load, speed, reuse; and the two gauges
+ * of speed. Thread: io. */
 #ifndef REFRAIN_WORKER_STATS_H
 #define REFRAIN_WORKER_STATS_H
 
@@ -11,7 +12,8 @@ struct stats {
     struct engine_status last;
 };
 
-/* Logs when STATS_MS have passed and something was computed or waits. */
-void stats_tick(struct stats *stats, struct engine *engine, uint64_t now_ms);
+/* When STATS_MS have passed: sets the gauges, and logs if something was computed or waits. */
+void stats_tick(struct stats *stats, struct engine *engine, struct metrics *metrics,
+                uint64_t now_ms);
 
 #endif

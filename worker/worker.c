@@ -318,6 +318,7 @@ static void set_bytes_metrics(struct worker *worker)
             group_bytes(worker->group, rank, &weights_bytes, &kv_bytes);
         metrics_set(metrics, WM_WEIGHTS_BYTES, 0, (double)weights_bytes);
         metrics_set(metrics, WM_KV_BYTES, 0, (double)kv_bytes);
+        metrics_set(metrics, WM_PREFIX_CACHING, 0, worker->settings->prefix_caching);
     }
 }
 

@@ -176,6 +176,18 @@ double metrics_get(const struct metrics *metrics, size_t id, size_t label)
     return count;
 }
 
+void metrics_copy_histogram(const struct metrics *from, size_t from_id, struct metrics *to,
+                            size_t to_id)
+{
+    size_t from_at = locate(from, from_id, 0), to_at = locate(to, to_id, 0);
+    size_t stride = from->layout[from_id].stride;
+
+    ASSERT(from->specs[from_id].type == METRIC_HISTOGRAM && to->layout[to_id].stride == stride);
+    ASSERT(to->specs[to_id].type == METRIC_HISTOGRAM);
+    for (size_t i = 0; i < stride; i++)
+        store(to, to_at + i, load(from, from_at + i));
+}
+
 /* Escaped as the text format wants it; quotes only inside label values. */
 static void append_escaped(struct buffer *out, const char *text, bool quotes)
 {
@@ -188,6 +200,11 @@ static void append_escaped(struct buffer *out, const char *text, bool quotes)
             buffer_append_char(out, '\\');
         buffer_append_char(out, *text);
     }
+}
+
+void metrics_append_label(struct buffer *out, const char *text)
+{
+    append_escaped(out, text, true);
 }
 
 void metrics_write_header(const struct metric_spec *spec, struct buffer *out)

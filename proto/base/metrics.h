@@ -31,7 +31,13 @@ void metrics_free(struct metrics *metrics);
 void metrics_add(struct metrics *metrics, size_t id, size_t label, double amount); /* counter */
 void metrics_set(struct metrics *metrics, size_t id, size_t label, double value);  /* gauge */
 void metrics_observe(struct metrics *metrics, size_t id, size_t label, double value);
+/* A counter's or gauge's value; a histogram's number of observations. */
 double metrics_get(const struct metrics *metrics, size_t id, size_t label);
+/* Histogram to_id of `to` := histogram from_id of `from`; both have the same buckets. */
+void metrics_copy_histogram(const struct metrics *from, size_t from_id, struct metrics *to,
+                            size_t to_id);
+/* Text for inside the quotes of a label. */
+void metrics_append_label(struct buffer *out, const char *text);
 
 /* Append everything: HELP, TYPE and samples. `labels` as `group="0",rank="1"` or NULL. Use
  * metrics_write_family to put several registries' samples of one family under one HELP/TYPE. */

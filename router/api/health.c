@@ -73,6 +73,7 @@ void metrics_handler(struct http_exchange *exchange, void *user)
     buffer_init(&out, METRICS_BYTES_MAX);
     fill_metrics(api);
     metrics_write(api->metrics, NULL, &out);
+    models_write_metrics(api->models, &out);
     links_write_metrics(api->links, &out);
     if (buffer_finish(&out) < 0)
         http_exchange_reply_error(exchange, 500, "answer_too_large", NULL,

@@ -128,7 +128,7 @@ static bool on_event(void *user, const char *data)
         chat->done = true;
         return true;
     }
-    json_t *object = json_loads(data, 0, NULL);
+    json_t *object = json_loads(data, JSON_ALLOW_NUL, NULL);
     if (!object) {
         (void)snprintf(chat->failure, sizeof(chat->failure), "an event is no JSON: %.200s", data);
         return false;

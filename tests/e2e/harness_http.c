@@ -138,7 +138,8 @@ void http_send(const char *url, const struct http_request *request, struct http_
     ret_answer->headers = buffer_take(&transfer.headers, NULL);
     ret_answer->body = buffer_take(&transfer.body, &ret_answer->body_bytes);
     buffer_done(&transfer.line);
-    ret_answer->json = json_loadb(ret_answer->body, ret_answer->body_bytes, JSON_DECODE_ANY, NULL);
+    ret_answer->json = json_loadb(ret_answer->body, ret_answer->body_bytes,
+                                  JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 }
 
 void http_answer_done(struct http_answer *answer)

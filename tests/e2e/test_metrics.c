@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/base/mem.h"
+#include "proto/vllm_metrics.h"
 #include "tests/e2e/harness.h"
 
 #define MODEL "llama-gguf-f32"
@@ -181,23 +182,26 @@ static void test_each_rank_of_each_group_has_its_labels(void **state)
     mem_free(text);
 }
 
-static void test_vllm_s_names_are_there(void **state)
+static void test_vllm_s_names_are_there_once_for_each_group(void **state)
 {
-    static const char *const names[] = {
-        "vllm:num_requests_running",    "vllm:num_requests_waiting",
-        "vllm:kv_cache_usage_perc",     "vllm:prompt_tokens_total",
-        "vllm:generation_tokens_total", "vllm:prefix_cache_queries_total",
-        "vllm:prefix_cache_hits_total",
-    };
     char *text = get_metrics();
     (void)state;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        size_t samples;
-        (void)metric_sum(text, names[i], "", &samples);
-        if (samples != 2) /* a group each */
-            fail_msg("%s has %zu samples", names[i], samples);
+    for (size_t i = 0; i < VLLM_METRICS; i++) {
+        const struct metric_spec *spec = &vllm_metric_specs[i];
+        char name[128], labels[128];
+        (void)snprintf(name, sizeof(name), "%s%s", spec->name,
+                       spec->type == METRIC_HISTOGRAM ? "_count" : "");
+        (void)snprintf(labels, sizeof(labels), "model_name=\"%s\",engine=\"", cluster.model);
+        size_t samples, values = spec->label ? 0 : 1;
+        while (spec->label && spec->label_values[values])
+            values++;
+        (void)metric_sum(text, name, labels, &samples);
+        if (samples != 2 * values)
+            fail_msg("%s has %zu samples", name, samples);
     }
+    size_t samples;
+    assert_true(metric_sum(text, "vllm:cache_config_info", "block_size=\"16\"", &samples) == 2);
     mem_free(text);
 }
 
@@ -249,11 +253,91 @@ static void test_token_counters_equal_the_sums_of_usage(void **state)
     assert_true(metric_sum(text, "vllm:prompt_tokens_total", "", NULL) == now.prompt);
     assert_true(metric_sum(text, "vllm:generation_tokens_total", "", NULL) == now.generated);
     assert_true(metric_sum(text, "vllm:prefix_cache_hits_total", "", NULL) == now.cached);
-    assert_true(metric_sum(text, "refrain_router_inflight_count", "", NULL) == 0);
+    assert_true(metric_sum(text, "vllm:request_success_total", "", NULL) == 60);
+    assert_true(metric_sum(text, "vllm:e2e_request_latency_seconds_count", "", NULL) == 60);
+    assert_true(metric_sum(text, "vllm:time_to_first_token_seconds_count", "", NULL) == 60);
+    assert_true(metric_sum(text, "vllm:inter_token_latency_seconds_count", "", NULL) ==
+                now.generated - 60);
+    assert_true(metric_sum(text, "vllm:request_generation_tokens_sum", "", NULL) == now.generated);
+    assert_true(metric_sum(text, "vllm:request_prompt_tokens_sum", "", NULL) == now.prompt);
+    assert_true(metric_sum(text, "vllm:request_params_n_count", "", NULL) == 60);
+    assert_true(metric_sum(text, "refrain_router_inflight", "", NULL) == 0);
     mem_free(text);
     print_message("60 requests: prompt %.0f, cached %.0f, generated %.0f tokens, told = counted\n",
                   told.prompt, told.cached, told.generated);
     assert_true(told.cached > 0);
+}
+
+static void send_long_ones(struct chat *chats, size_t count, unsigned drop_at)
+{
+    for (size_t i = 0; i < count; i++) {
+        char text[96];
+        (void)snprintf(text, sizeof(text), "%zu is a number like any other %u", i, drop_at);
+        json_t *body = chat_body(cluster.model, text, 120);
+        (void)json_object_set_new(body, "ignore_eos", json_true());
+        chat_init(&chats[i], cluster.url, CHAT_PATH, i % 2 ? streamed(body) : body);
+        chats[i].drop_at = i % 2 ? drop_at : 0;
+    }
+    chat_send_all(chats, count, 8);
+}
+
+/* The pool cannot hold what runs, so sequences are preempted and computed again. */
+static void test_preemptions_count_nothing_twice(void **state)
+{
+    struct chat chats[16];
+    struct sums now;
+    (void)state;
+
+    cluster_stop(&cluster);
+    cluster_start(&cluster, e2e_tiny(MODEL),
+                  (const char *const[]){"--kv-cache-memory", "96KiB", "--max-model-len", "256",
+                                        "--max-num-seqs", "8", NULL});
+    before = told = (struct sums){0};
+    send_long_ones(chats, 16, 0);
+    for (size_t i = 0; i < 16; i++) {
+        assert_int_equal(chats[i].status, 200);
+        told.prompt += chats[i].prompt_tokens;
+        told.cached += chats[i].cached_tokens;
+        told.generated += chats[i].completion_tokens;
+        chat_done(&chats[i]);
+    }
+    if (!poll_until(counters_agree, &now, 10000))
+        fail_msg("told: prompt %.0f cached %.0f generated %.0f; counted: %.0f %.0f %.0f",
+                 told.prompt, told.cached, told.generated, now.prompt, now.cached, now.generated);
+    char *text = get_metrics();
+    double preemptions = metric_sum(text, "vllm:num_preemptions_total", "", NULL);
+    print_message("%.0f preemptions, told = counted\n", preemptions);
+    assert_true(preemptions > 0);
+    mem_free(text);
+}
+
+static bool all_are_counted(void *user)
+{
+    char *text = get_metrics();
+    double ended = metric_sum(text, "vllm:request_success_total", "", NULL);
+    mem_free(text);
+    return ended == *(const double *)user;
+}
+
+/* What lost clients had is counted besides: the sums over ended requests are the counters. */
+static void test_clients_that_went_away_are_counted_too(void **state)
+{
+    struct chat chats[16];
+    double ended = 32;
+    (void)state;
+
+    send_long_ones(chats, 16, 3);
+    for (size_t i = 0; i < 16; i++)
+        chat_done(&chats[i]);
+    assert_true(poll_until(all_are_counted, &ended, 10000));
+    char *text = get_metrics();
+    assert_true(metric_sum(text, "vllm:request_success_total", "\"abort\"", NULL) > 0);
+    assert_true(metric_sum(text, "vllm:request_prompt_tokens_sum", "", NULL) ==
+                metric_sum(text, "vllm:prompt_tokens_total", "", NULL));
+    assert_true(metric_sum(text, "vllm:request_generation_tokens_sum", "", NULL) ==
+                metric_sum(text, "vllm:generation_tokens_total", "", NULL));
+    assert_true(metric_sum(text, "vllm:e2e_request_latency_seconds_count", "", NULL) == ended);
+    mem_free(text);
 }
 
 static void test_b83_names_of_unknown_models_do_not_reach_the_page(void **state)
@@ -281,9 +365,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_sample_has_help_and_type_before_it_and_none_is_double),
         cmocka_unit_test(test_each_rank_of_each_group_has_its_labels),
-        cmocka_unit_test(test_vllm_s_names_are_there),
+        cmocka_unit_test(test_vllm_s_names_are_there_once_for_each_group),
         cmocka_unit_test(test_token_counters_equal_the_sums_of_usage),
         cmocka_unit_test(test_b83_names_of_unknown_models_do_not_reach_the_page),
+        cmocka_unit_test(test_preemptions_count_nothing_twice),
+        cmocka_unit_test(test_clients_that_went_away_are_counted_too),
         cmocka_unit_test(test_every_sample_has_help_and_type_before_it_and_none_is_double),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
     };

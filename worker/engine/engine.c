@@ -166,6 +166,7 @@ static void learn_costs(struct engine *engine, uint32_t rows, uint32_t prefill_r
     engine->step_rows += rows;
     metrics_add(engine->settings.metrics, WM_STEPS, 0, 1);
     metrics_add(engine->settings.metrics, WM_STEP_ROWS, 0, rows);
+    metrics_observe(engine->settings.metrics, WM_STEP_TOKENS, 0, rows);
     metrics_observe(engine->settings.metrics, WM_STEP_SECONDS, 0, seconds);
 }
 

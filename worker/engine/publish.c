@@ -65,9 +65,14 @@ static void tell_first(struct engine *engine, const struct sequence *seq, struct
 }
 
 static void tell_token(struct engine *engine, const struct commit_item *commit,
-                       struct output_item *item)
+                       struct output_item *item, uint64_t now_ns)
 {
     struct output *output = engine->open;
+    struct request *request = commit->sequence->params.owner;
+    if (request->told_ns != 0)
+        metrics_observe(engine->settings.metrics, WM_GAP_SECONDS, 0,
+                        seconds_between(request->told_ns, now_ns));
+    request->told_ns = now_ns;
     item->has_token = true;
     item->id = commit->token.id;
     if (commit->sequence->params.sampling.logprobs == 0)
@@ -77,8 +82,30 @@ static void tell_token(struct engine *engine, const struct commit_item *commit,
     output->logprobs[output->logprobs_count++] = commit->token;
 }
 
+/* What is known of a request only when it ends. */
+static void observe_end(struct engine *engine, const struct sequence *seq, uint64_t now_ns)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    uint32_t generated = sequence_output_tokens(seq);
+    double decode = seconds_between(seq->first_token_ns, now_ns);
+
+    metrics_observe(metrics, WM_REQUEST_SECONDS, 0,
+                    seconds_between(seq->params.arrival_ns, now_ns));
+    metrics_observe(metrics, WM_REQUEST_PROMPT_TOKENS, 0, seq->prompt_tokens);
+    metrics_observe(metrics, WM_REQUEST_GENERATED_TOKENS, 0, generated);
+    metrics_observe(metrics, WM_REQUEST_MAX_TOKENS, 0, seq->params.tokens_max);
+    if (generated == 0) /* it never had a first token */
+        return;
+    metrics_observe(metrics, WM_REQUEST_COMPUTED_TOKENS, 0,
+                    seq->prompt_tokens - seq->cached_tokens);
+    metrics_observe(metrics, WM_INFERENCE_SECONDS, 0, seconds_between(seq->scheduled_ns, now_ns));
+    metrics_observe(metrics, WM_DECODE_SECONDS, 0, decode);
+    if (generated > 1)
+        metrics_observe(metrics, WM_TOKEN_SECONDS, 0, decode / (generated - 1));
+}
+
 static void tell_finish(struct engine *engine, const struct commit_item *commit,
-                        struct output_item *item)
+                        struct output_item *item, uint64_t now_ns)
 {
     struct request *request = commit->sequence->params.owner;
     item->finish = commit->finish;
@@ -88,6 +115,7 @@ static void tell_finish(struct engine *engine, const struct commit_item *commit,
                        request->error_text != NULL ? request->error_text : "internal error");
     }
     metrics_add(engine->settings.metrics, WM_REQUESTS, finish_labels[commit->finish], 1);
+    observe_end(engine, commit->sequence, now_ns);
     log_debug("finished", "req=%s why=%s tokens=%u", request->id, finish_names[commit->finish],
               sequence_output_tokens(commit->sequence));
     requests_remove(engine->requests, request);
@@ -103,9 +131,9 @@ void engine_publish_commit(struct engine *engine, uint32_t items_count, uint64_t
         if (commit->first)
             tell_first(engine, commit->sequence, item, now_ns);
         if (commit->has_token)
-            tell_token(engine, commit, item);
+            tell_token(engine, commit, item, now_ns);
         if (commit->finish != SEQ_FINISH_NONE)
-            tell_finish(engine, commit, item);
+            tell_finish(engine, commit, item, now_ns);
     }
 }
 

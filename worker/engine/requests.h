@@ -17,6 +17,7 @@ struct request {
     uint32_t router;
     char id[REQUEST_ID_MAX + 1]; /* the router's */
     struct sequence *sequence;
+    uint64_t told_ns;       /* its newest token was made; 0: none yet */
     int error_code;         /* with SEQ_FINISH_ERROR: what to report */
     const char *error_text; /* static */
 };
