@@ -7,8 +7,8 @@
 #define REFRAIN_ROUTER_MODELS_H
 
 #include "proto/base/list.h"
-#include "router/answer_formats.h"
 #include "proto/base/metrics.h"
+#include "router/answer_formats.h"
 #include "router/api/prompt.h"
 
 #define MODELS_MAX 64u
