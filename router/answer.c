@@ -35,8 +35,30 @@ static void explain(const struct request *request, struct chunk_explain *ret_exp
                                           .group = choice->group,
                                           .turn_memory_tokens =
                                               request->prompts[choice->prompt].trace.turn_tokens,
-                                          .why = choice->why,
-                                          .miss = choice->miss};
+                                          .why = choice->why};
+}
+
+/* Everything of the "refrain" object; `explained` and the request's scratch must outlive the chunk.
+ */
+static void add_refrain(struct request *request, struct chunk *chunk,
+                        struct chunk_explain *explained)
+{
+    struct buffer *members = &request->requests->refrain;
+    bool wanted = request->fields.explain || sessions_explain(request->requests->parts.sessions);
+
+    buffer_clear(members);
+    if (wanted) {
+        explain(request, explained);
+        chunk->explain = explained;
+    }
+    if (request->turn)
+        turn_write(request->turn, wanted, request->choices[0].miss, members);
+    else if (wanted) /* of a completion only the worker knows something */
+        buffer_printf(members,
+                      request->choices[0].miss[0] ? ",\"miss\":{\"worker\":\"%s\"}"
+                                                  : ",\"miss\":null",
+                      request->choices[0].miss);
+    chunk->refrain = members->data;
 }
 
 static struct chunk_head head_of(const struct request *request)
@@ -94,10 +116,8 @@ static void send_choice(struct request *request, const struct choice *choice,
         chunk.usage = &usage;
     }
     chunk.usage_null = request->fields.include_usage;
-    if (last && request->fields.explain && !request->fields.include_usage) {
-        explain(request, &explained);
-        chunk.explain = &explained;
-    }
+    if (last && !request->fields.include_usage)
+        add_refrain(request, &chunk, &explained);
     send_chunk(request, &chunk);
 }
 
@@ -107,6 +127,13 @@ static void begin(struct request *request, const struct choice *choice)
     sse_begin(request->exchange);
     metrics_add(request->requests->parts.metrics, RM_STREAMS, 0, 1);
     request_set_state(request, REQUEST_STREAMING, "first token");
+}
+
+/* What the client got as the answer's content, for the next turn. */
+static void note_content(const struct request *request, const struct choice *choice)
+{
+    if (request->turn)
+        turn_content(request->turn, choice->text.data, choice->text.bytes);
 }
 
 /* JSON of the tokens since the last chunk, or NULL. */
@@ -165,6 +192,7 @@ static void send_parts(struct request *request, struct choice *choice)
         part.text = choice->text.data;
         part.text_bytes = choice->text.bytes;
         send_choice(request, choice, &part, false);
+        note_content(request, choice);
         buffer_clear(&choice->text);
     }
     send_calls(request, choice);
@@ -180,6 +208,7 @@ static void send_text(struct request *request, struct choice *choice)
     if (choice->done && !part.logprobs && part.text_bytes == 0)
         return;
     send_choice(request, choice, &part, false);
+    note_content(request, choice);
     buffer_clear(&choice->text);
 }
 
@@ -192,10 +221,7 @@ static void send_end(struct request *request)
     if (request->fields.include_usage) {
         answer_usage(request, &usage);
         chunk.usage = &usage;
-        if (request->fields.explain) {
-            explain(request, &explained);
-            chunk.explain = &explained;
-        }
+        add_refrain(request, &chunk, &explained);
         send_chunk(request, &chunk);
     }
     sse_done(request->exchange);
@@ -263,6 +289,7 @@ static bool fill_whole(struct request *request, struct choice *choice, struct ch
     fill_finish(request, choice, out);
     if (request->plan.answer.reads && !fill_read(request, choice, out))
         return false;
+    note_content(request, choice);
     if (!request->fields.logprobs)
         return true;
     struct buffer logprobs;
@@ -302,10 +329,7 @@ int answer_whole(struct request *request)
     chunk.choices = parts;
     chunk.choices_count = request->choices_count;
     chunk.usage = &usage;
-    if (request->fields.explain) {
-        explain(request, &explained);
-        chunk.explain = &explained;
-    }
+    add_refrain(request, &chunk, &explained);
     buffer_clear(json);
     chunk_json_write(json, &head, &chunk);
     if (buffer_finish(json) < 0)

@@ -3,9 +3,12 @@
 
 #include <math.h>
 
+#include "router/session/miss.h"
+
 static const char *const codes[] = {"2xx", "4xx", "429", "499", "5xx", NULL};
 
 static const char *const text_kinds[] = {"segment", "turn", NULL};
+static const char *const session_limits[] = {"turns", "seconds", NULL};
 
 static const double seconds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,    0.5,
                                  1,     2.5,    5,     10,   20,    40,   80,  INFINITY};
@@ -53,6 +56,26 @@ const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
                                  "Prompt tokens that the tokenizer had to make."),
     [RM_TEXT_CACHE_EVICTIONS] = ROW("refrain_router_text_cache_evictions_total", METRIC_COUNTER,
                                     "Texts that had to make room for others."),
+    [RM_SESSION_REFUSED] = {"refrain_router_session_refused_total", METRIC_COUNTER,
+                            "Chats refused because their session was past a limit.", "limit",
+                            session_limits, NULL},
+    [RM_SESSION_ENTRIES] = ROW("refrain_router_session_entries_count", METRIC_GAUGE,
+                               "Turns remembered for the limits of sessions."),
+    [RM_HISTORY_CUTS] = ROW("refrain_router_history_cuts_total", METRIC_COUNTER,
+                            "Chats whose history the policy cut."),
+    [RM_CHAT_RECORDS] = ROW("refrain_router_chat_records_count", METRIC_GAUGE,
+                            "Answered chats remembered to name causes of misses."),
+    [RM_CHAT_RECORD_BYTES] =
+        ROW("refrain_router_chat_record_bytes", METRIC_GAUGE, "Memory of these."),
+    [RM_MISSES] = {"refrain_router_prefix_misses_total", METRIC_COUNTER,
+                   "Answered chats by why they reused less than the turn before left (none: they "
+                   "did not).",
+                   "cause", miss_words, NULL},
+    [RM_REUSED_TOKENS] = ROW("refrain_router_turn_reused_tokens_total", METRIC_COUNTER,
+                             "Prompt tokens reused of what the turn before left."),
+    [RM_REUSABLE_TOKENS] = ROW("refrain_router_turn_reusable_tokens_total", METRIC_COUNTER,
+                               "Prompt tokens that the turn before left and the prompt had room "
+                               "for."),
     [RM_PROMPT_SECONDS] =
         HISTOGRAM("refrain_router_prompt_seconds", "Body to token ids: JSON, template, tokenizer.",
                   prompt_seconds),

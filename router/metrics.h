@@ -20,6 +20,14 @@ enum router_metric {
     RM_TEXT_CACHE_HITS, /* by kind: enum router_metric_text */
     RM_TEXT_CACHE_MISSES,
     RM_TEXT_CACHE_EVICTIONS,
+    RM_SESSION_REFUSED, /* by limit: 0 turns, 1 seconds */
+    RM_SESSION_ENTRIES,
+    RM_HISTORY_CUTS,
+    RM_CHAT_RECORDS,
+    RM_CHAT_RECORD_BYTES,
+    RM_MISSES, /* by cause: enum miss_cause */
+    RM_REUSED_TOKENS,
+    RM_REUSABLE_TOKENS,
     RM_PROMPT_SECONDS, /* histograms */
     RM_TTFT_SECONDS,
     RM_REQUEST_SECONDS,

@@ -25,6 +25,7 @@
 #include "router/request_private.h"
 
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
+#define REFRAIN_BYTES_MAX ((size_t)64 << 10)
 #define COMPLETION_TOKENS_DEFAULT 16u /* vLLM's, for /v1/completions */
 #define DEADLINE_GRACE_MS 1000u       /* the worker's own deadline comes first */
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
@@ -59,6 +60,7 @@ struct requests *requests_new(const struct requests_parts *parts)
     memcpy(requests->prefix, random, sizeof(requests->prefix) - 1);
     buffer_init(&requests->scratch, SCRATCH_BYTES_MAX);
     buffer_init(&requests->logprobs, SCRATCH_BYTES_MAX);
+    buffer_init(&requests->refrain, REFRAIN_BYTES_MAX);
     return requests;
 }
 
@@ -69,6 +71,7 @@ void requests_free(struct requests *requests)
     ASSERT(list_empty(&requests->open) && requests->open_count == 0);
     buffer_done(&requests->scratch);
     buffer_done(&requests->logprobs);
+    buffer_done(&requests->refrain);
     mem_free(requests);
 }
 
@@ -106,6 +109,7 @@ static void request_free(struct request *request)
         token_ids_done(&request->prompts[i].ids);
         prompt_trace_done(&request->prompts[i].trace);
     }
+    turn_free(request->turn);
     list_remove(&request->link);
     ASSERT(requests->open_count > 0);
     requests->open_count--;
@@ -159,6 +163,9 @@ static void request_end(struct request *request, int status, const char *finish)
     for (uint32_t i = 0; i < request->choices_count; i++)
         links_cancel(requests->parts.links, &request->choices[i].dispatch);
     request_learn(request, status == 200);
+    if (request->turn && request->choices_count > 0)
+        turn_end(request->turn, request->choices[0].generated.ids,
+                 request->choices[0].generated.count);
     request_set_state(request, REQUEST_DONE, finish);
     answer_usage(request, &usage);
     metrics_add(metrics, RM_REQUESTS, router_metric_code(status), 1);
@@ -382,6 +389,12 @@ int request_add_prompt(struct request *request, struct token_ids *ids, struct pr
     return 0;
 }
 
+void request_set_turn(struct request *request, struct turn *turn)
+{
+    ASSERT(request->state == REQUEST_PARSED && !request->turn);
+    request->turn = turn;
+}
+
 void request_echo_prompt(struct request *request, const char *echo, size_t echo_bytes)
 {
     ASSERT(request->state == REQUEST_PARSED && request->prompts_count > 0);
@@ -530,6 +543,8 @@ void request_run(struct request *request)
     }
     request->choices_open = request->choices_count;
     request_set_state(request, REQUEST_DISPATCHED, "dispatched");
+    if (request->turn)
+        turn_sent(request->turn, request->prompts[0].ids.ids, request->prompts[0].ids.count);
 }
 
 /* ---- what comes back ---- */
@@ -609,6 +624,8 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
         request_refuse(request, &error);
         return;
     }
+    if (item->first && choice->index == 0 && request->turn)
+        turn_first(request->turn, choice->cached_tokens, choice->group);
     if (!request->first_ns) {
         request->first_ns = clock_ns();
         metrics_observe(request->requests->parts.metrics, RM_TTFT_SECONDS, 0,

@@ -17,6 +17,7 @@
 
 #include "router/api/request_json.h"
 #include "router/models.h"
+#include "router/turn.h"
 #include "router/worker_links.h"
 
 #define REQUEST_RETRIES_MAX 2u
@@ -31,6 +32,7 @@ struct requests_parts {
     struct models *models;
     struct worker_links *links;
     struct metrics *metrics; /* router_metric_specs */
+    struct sessions *sessions;
     uint32_t timeout_ms;
     bool exclude_tools; /* tool_choice none keeps tools out of the prompt */
 };
@@ -52,6 +54,8 @@ uint32_t request_context_tokens(const struct request *request);
  * the answer, *error is filled. */
 int request_add_prompt(struct request *request, struct token_ids *ids, struct prompt_trace *trace,
                        struct api_error *error);
+/* Before the prompt of a chat is added. The turn is the request's. */
+void request_set_turn(struct request *request, struct turn *turn);
 /* Text that the answers of the prompt added last begin with; it must live as long as the body's
  * fields. */
 void request_echo_prompt(struct request *request, const char *echo, size_t echo_bytes);

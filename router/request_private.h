@@ -34,6 +34,7 @@ struct requests {
     char prefix[7];        /* random, so that ids of two routers differ at a worker */
     struct buffer scratch; /* JSON of the chunk being written */
     struct buffer logprobs;
+    struct buffer refrain; /* members of the "refrain" object */
 };
 
 struct request {
@@ -49,6 +50,7 @@ struct request {
     const char *api_id;      /* "chatcmpl-..." */
     uint64_t created_s, began_ns, first_ns, deadline_ms;
 
+    struct turn *turn; /* of a chat; NULL: a completion */
     struct choice_plan plan;
     struct request_prompt *prompts;
     uint32_t prompts_count;

@@ -207,6 +207,18 @@ static void start_handles(struct router *router)
         uv_timer_start(&router->watchdog, on_watchdog, 0, watchdog_ms);
 }
 
+static struct sessions *make_sessions(const struct router_settings *settings,
+                                      struct metrics *metrics)
+{
+    const struct sessions_settings sessions = {
+        .history = settings->history,
+        .limits = {.turns_max = settings->session_turns_max,
+                   .age_ms_max = (uint64_t)(settings->session_seconds_max * 1e3)},
+        .records_max = settings->chat_records,
+        .explain = settings->explain};
+    return sessions_new(&sessions, metrics);
+}
+
 static int make_parts(struct router *router, struct errmsg *err)
 {
     struct api *api = &router->api;
@@ -224,7 +236,9 @@ static int make_parts(struct router *router, struct errmsg *err)
         return r;
     api->metrics = metrics_new(router_metric_specs, ROUTER_METRICS);
     api->auth = auth_new(router->settings->api_keys);
+    api->sessions = make_sessions(router->settings, api->metrics);
     const struct requests_parts parts = {.models = api->models,
+                                         .sessions = api->sessions,
                                          .links = api->links,
                                          .metrics = api->metrics,
                                          .exclude_tools = router->settings->exclude_tools,
@@ -307,6 +321,7 @@ void router_free(struct router *router)
     if (!router)
         return;
     requests_free(router->api.requests);
+    sessions_free(router->api.sessions);
     models_free(router->api.models);
     text_cache_free(router->api.text_cache);
     auth_free(router->api.auth);

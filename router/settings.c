@@ -47,6 +47,20 @@ static const struct setting table[] = {
                  "Read tool calls of answers whose request leaves the choice to the model."),
     SETTING_BOOL("exclude-tools-when-tool-choice-none", exclude_tools, "false",
                  "Keep tools out of the prompt when tool_choice is none."),
+    SETTING_TEXT("history", history_text, "full",
+                 "What of a long chat the model sees: full, last_messages=N or token_budget=N."),
+    SETTING_U32("history-low-water", history_low_water, "50", 1, 100,
+                "Percent of N that a cut of the history leaves, so that the next turns share one "
+                "beginning."),
+    SETTING_U32("session-max-turns", session_turns_max, "0", 0, 1000000,
+                "Turns that a session may have; past them 400 session_limit. 0: off."),
+    SETTING_DOUBLE("session-max-seconds", session_seconds_max, "0", 0, 31536000,
+                   "Seconds that a session may last; past them 400 session_limit. 0: off."),
+    SETTING_U32("chat-records", chat_records, "16384", 0, 1u << 20,
+                "Answered chats remembered, as hashes of about 4 KiB, to name the causes of "
+                "prefix misses."),
+    SETTING_BOOL("explain", explain, "false",
+                 "Every answer says what its first token cost and why reuse was short."),
     SETTING_BYTES("max-body-bytes", body_bytes_max, "8MiB", "Largest request body."),
     SETTING_DOUBLE("request-timeout", request_timeout_s, "600", 0.1, 86400,
                    "Seconds until a request that is not finished is ended (504)."),
@@ -136,17 +150,21 @@ struct answer_settings router_answer_settings(const struct router_settings *sett
                                     .no_auto_tools = !settings->auto_tool_choice};
 }
 
-static int check_values(const struct router_settings *settings, struct errmsg *err)
+static int check_values(struct router_settings *settings, struct errmsg *err)
 {
     const struct answer_settings answers = router_answer_settings(settings);
 
+    settings->history.low_water_percent = settings->history_low_water;
+    int r = history_parse(settings->history_text, &settings->history, err);
+    if (r < 0)
+        return errmsg_prefix(err, r, "--history: '%.64s'", settings->history_text);
     if (settings->api_keys && strspn(settings->api_keys, ", ") == strlen(settings->api_keys))
         return errmsg_set(err, -EINVAL, "--api-key holds no key");
     if (settings->ready_fd > 0 && settings->ready_fd <= 2)
         return errmsg_set(err, -EINVAL, "--ready-fd: 0 to 2 are the standard streams");
     if (settings->body_bytes_max > (1u << 30))
         return errmsg_set(err, -EINVAL, "--max-body-bytes: at most 1 GiB");
-    int r = answer_settings_check(&answers, err);
+    r = answer_settings_check(&answers, err);
     return r < 0 ? r : check_endpoint(settings, err);
 }
 

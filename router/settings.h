@@ -5,6 +5,7 @@
 #include "proto/base/log.h"
 #include "proto/base/settings.h"
 #include "router/answer_formats.h"
+#include "router/session/history.h"
 
 struct router_settings {
     char *host;
@@ -21,6 +22,11 @@ struct router_settings {
     double request_timeout_s, ttft_limit_s;
     double header_timeout_s, body_timeout_s, idle_timeout_s, write_timeout_s, drain_timeout_s;
     uint32_t inflight_max, clients_max;
+    char *history_text;
+    struct history_policy history; /* of history_text and the low-water mark */
+    uint32_t history_low_water, session_turns_max, chat_records;
+    double session_seconds_max;
+    bool explain;
     bool insecure_tcp;
     char *reasoning_parser, *tool_call_parser; /* never NULL */
     bool auto_tool_choice, exclude_tools;

@@ -17,6 +17,7 @@ struct api {
     struct models *models;
     struct worker_links *links;
     struct requests *requests;
+    struct sessions *sessions;
     struct metrics *metrics; /* router_metric_specs */
     struct auth *auth;
     struct http_server *server;
@@ -40,6 +41,7 @@ void version_handler(struct http_exchange *exchange, void *user);
 void metrics_handler(struct http_exchange *exchange, void *user);
 void status_handler(struct http_exchange *exchange, void *user);
 void drain_handler(struct http_exchange *exchange, void *user);
+void prefix_check_handler(struct http_exchange *exchange, void *user);
 void reset_prefix_cache_handler(struct http_exchange *exchange, void *user);
 
 /* 200 with the JSON in `out`; 500 when it did not fit. */

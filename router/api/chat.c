@@ -7,6 +7,7 @@ void chat_handler(struct http_exchange *exchange, void *user)
     struct token_ids ids;
     struct api_error error;
     struct prompt_trace trace = {0};
+    struct turn *turn;
 
     if (!auth_client(api->auth, exchange))
         return;
@@ -14,8 +15,12 @@ void chat_handler(struct http_exchange *exchange, void *user)
     if (!request)
         return;
     token_ids_init(&ids, request_context_tokens(request));
-    int r = prompt_from_chat(&request_model(request)->maker, request_fields(request), &ids, &trace,
-                             &error);
+    int r =
+        turn_open(api->sessions, request_fields(request), request_model(request), &turn, &error);
+    if (r == 0) {
+        request_set_turn(request, turn);
+        r = turn_prompt(turn, &ids, &trace, &error);
+    }
     if (r == 0)
         r = request_add_prompt(request, &ids, &trace, &error);
     if (r < 0)

@@ -129,8 +129,7 @@ static void write_usage(struct buffer *out, const struct chunk_usage *usage)
 static void write_explain(struct buffer *out, const struct chunk_explain *explain)
 {
     buffer_printf(out,
-                  ",\"refrain\":{\"cached_tokens\":%" PRIu64 ",\"computed_tokens\":%" PRIu64
-                  ",\"queue_ms\":",
+                  "\"cached_tokens\":%" PRIu64 ",\"computed_tokens\":%" PRIu64 ",\"queue_ms\":",
                   explain->cached_tokens, explain->computed_tokens);
     write_number(out, round(explain->queue_ms * 1e3) / 1e3);
     buffer_append_text(out, ",\"prefill_ms\":");
@@ -139,8 +138,18 @@ static void write_explain(struct buffer *out, const struct chunk_explain *explai
                   ",\"turn_memory_tokens\":%u,\"group\":%u,\"why\":", explain->turn_memory_tokens,
                   explain->group);
     write_text(out, explain->why);
-    buffer_append_text(out, ",\"miss\":");
-    write_text(out, explain->miss);
+}
+
+static void write_refrain(struct buffer *out, const struct chunk *chunk)
+{
+    const char *more = chunk->refrain ? chunk->refrain : "";
+
+    if (!chunk->explain && !more[0])
+        return;
+    buffer_append_text(out, ",\"refrain\":{");
+    if (chunk->explain)
+        write_explain(out, chunk->explain);
+    buffer_append_text(out, chunk->explain ? more : more + 1);
     buffer_append_char(out, '}');
 }
 
@@ -163,7 +172,6 @@ void chunk_json_write(struct buffer *out, const struct chunk_head *head, const s
         write_usage(out, chunk->usage);
     else if (chunk->usage_null)
         buffer_append_text(out, ",\"usage\":null");
-    if (chunk->explain)
-        write_explain(out, chunk->explain);
+    write_refrain(out, chunk);
     buffer_append_char(out, '}');
 }

@@ -53,13 +53,13 @@ struct chunk_usage {
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };
 
-/* The "refrain" object: what the first token cost. */
+/* Of the "refrain" object: what the first token cost. */
 struct chunk_explain {
     uint64_t cached_tokens, computed_tokens;
     double queue_ms, prefill_ms;
     uint32_t group;
     uint32_t turn_memory_tokens; /* of the prompt: ids that a model wrote, found by their text */
-    const char *why, *miss;
+    const char *why;
 };
 
 struct chunk {
@@ -68,6 +68,7 @@ struct chunk {
     const struct chunk_usage *usage; /* NULL: none, or null with usage_null */
     bool usage_null;
     const struct chunk_explain *explain; /* NULL: none */
+    const char *refrain; /* more members of "refrain", as JSON with a comma before each; NULL, "" */
 };
 
 /* One line of JSON. */

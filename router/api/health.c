@@ -57,6 +57,7 @@ static void fill_metrics(const struct api *api)
 
     fill_text_cache(api);
     http_server_counts(api->server, &counts);
+    sessions_fill_metrics(api->sessions);
     metrics_set(api->metrics, RM_REQUESTS_OPEN, 0, requests_open_count(api->requests));
     metrics_set(api->metrics, RM_HTTP_CLIENTS, 0, (double)counts.clients_open);
     metrics_set(api->metrics, RM_HTTP_CLIENTS_TOTAL, 0, (double)counts.clients_total);

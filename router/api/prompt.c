@@ -52,7 +52,7 @@ static int cut_after_last_message(struct rendered *rendered, int32_t last, struc
                          "last message.");
 }
 
-static int render(const struct prompt_maker *maker, const struct api_request *request,
+int prompt_render(const struct prompt_maker *maker, const struct api_request *request, double now,
                   struct rendered *ret, struct api_error *error)
 {
     const struct model_card *card = tokenizer_card(maker->tokenizer);
@@ -67,7 +67,7 @@ static int render(const struct prompt_maker *maker, const struct api_request *re
         .add_generation_prompt = request->add_generation_prompt,
         .bos_token = token_text(maker->tokenizer, card->bos, bos, sizeof(bos)),
         .eos_token = token_text(maker->tokenizer, card->eos, eos, sizeof(eos)),
-        .now = clock_unix(),
+        .now = now,
     };
 
     if (!maker->chat_template)
@@ -132,34 +132,42 @@ static int encode(const struct prompt_maker *maker, const struct api_request *re
     return text_cache_encode(maker->cache, &owner, text, bytes, options, out, ret_trace);
 }
 
-int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
-                     struct token_ids *out, struct prompt_trace *ret_trace, struct api_error *error)
+int prompt_encode(const struct prompt_maker *maker, const struct api_request *request,
+                  const struct rendered *rendered, struct token_ids *out,
+                  struct prompt_trace *ret_trace, struct api_error *error)
 {
     struct tokenize_options options = {.parse_special = true};
-    struct rendered rendered;
 
-    int r = render(maker, request, &rendered, error);
-    if (r < 0)
-        return r;
-    if (cannot_fit(maker, rendered.text.bytes, out)) {
-        rendered_done(&rendered);
+    if (cannot_fit(maker, rendered->text.bytes, out))
         return too_long(request, out, error);
-    }
-    struct text_range *literal = mem_calloc(rendered.spans_count + 1, sizeof(*literal));
-    for (size_t i = 0; i < rendered.spans_count; i++)
-        literal[i] = (struct text_range){rendered.spans[i].start, rendered.spans[i].end};
+    struct text_range *literal = mem_calloc(rendered->spans_count + 1, sizeof(*literal));
+    for (size_t i = 0; i < rendered->spans_count; i++)
+        literal[i] = (struct text_range){rendered->spans[i].start, rendered->spans[i].end};
     options.literal = literal;
-    options.literal_count = rendered.spans_count;
+    options.literal_count = rendered->spans_count;
     options.add_special =
-        request->add_special_tokens && !begins_with_bos(maker->tokenizer, &rendered.text);
-    r = encode(maker, request, rendered.text.data, rendered.text.bytes, &options, out, ret_trace);
+        request->add_special_tokens && !begins_with_bos(maker->tokenizer, &rendered->text);
+    int r =
+        encode(maker, request, rendered->text.data, rendered->text.bytes, &options, out, ret_trace);
     mem_free(literal);
-    rendered_done(&rendered);
     if (r < 0)
         return too_long(request, out, error);
     if (out->count == 0)
         return api_error_bad(error, "messages", "The chat template made an empty prompt of this.");
     return 0;
+}
+
+int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
+                     struct token_ids *out, struct prompt_trace *ret_trace, struct api_error *error)
+{
+    struct rendered rendered;
+
+    int r = prompt_render(maker, request, clock_unix(), &rendered, error);
+    if (r < 0)
+        return r;
+    r = prompt_encode(maker, request, &rendered, out, ret_trace, error);
+    rendered_done(&rendered);
+    return r;
 }
 
 static int copy_ids(const struct api_prompt *prompt, uint32_t vocab_size, struct token_ids *out,

@@ -30,6 +30,13 @@ size_t prompt_token_bytes_max(const struct model_card *card);
 int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
                      struct token_ids *out, struct prompt_trace *ret_trace,
                      struct api_error *error);
+/* Its two halves, for those who look at the text as well: *ret is the caller's (rendered_done).
+ * now: what a template that asks for the date is told, unix seconds. */
+int prompt_render(const struct prompt_maker *maker, const struct api_request *request, double now,
+                  struct rendered *ret, struct api_error *error);
+int prompt_encode(const struct prompt_maker *maker, const struct api_request *request,
+                  const struct rendered *rendered, struct token_ids *out,
+                  struct prompt_trace *ret_trace, struct api_error *error);
 int prompt_from_completion(const struct prompt_maker *maker, const struct api_request *request,
                            const struct api_prompt *prompt, struct token_ids *out,
                            struct prompt_trace *ret_trace, struct api_error *error);

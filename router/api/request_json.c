@@ -325,17 +325,31 @@ static int read_stream_options(struct field_reader *reader, const struct field *
     return fields_read(rows, value, reader);
 }
 
+static int read_history(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    struct errmsg err;
+
+    if (history_parse_json(value, &request->history, &err) < 0)
+        return api_error_bad(reader->error, "refrain.history", "'refrain.%s' %s.", field->name,
+                             err.text);
+    request->has_history = true;
+    return 0;
+}
+
 static int read_refrain(struct field_reader *reader, const struct field *field, const json_t *value)
 {
-    static const struct field rows[] = {{.name = "explain",
-                                         .type = FIELD_BOOL,
-                                         .kinds = ALL,
-                                         .offset = offsetof(struct api_request, explain)},
-                                        {.name = "turn_memory",
-                                         .type = FIELD_BOOL,
-                                         .kinds = ALL,
-                                         .offset = offsetof(struct api_request, turn_memory)},
-                                        {.name = NULL}};
+    static const struct field rows[] = {
+        {.name = "explain",
+         .type = FIELD_BOOL,
+         .kinds = ALL,
+         .offset = offsetof(struct api_request, explain)},
+        {.name = "turn_memory",
+         .type = FIELD_BOOL,
+         .kinds = ALL,
+         .offset = offsetof(struct api_request, turn_memory)},
+        {.name = "history", .type = FIELD_CUSTOM, .kinds = CHAT, .read = read_history},
+        {.name = NULL}};
     if (!json_is_object(value))
         return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
                              field->name, fields_type_name(value));

@@ -17,6 +17,7 @@
 
 #include "proto/base/arena.h"
 #include "router/api/errors.h"
+#include "router/session/history.h"
 
 enum api_kind { API_CHAT = 0, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE };
 
@@ -80,6 +81,8 @@ struct api_request {
     const char *session;    /* NULL: none */
     bool explain;
     bool turn_memory; /* refrain.turn_memory: the prompt may go on with ids that the model wrote */
+    bool has_history; /* refrain.history */
+    struct history_policy history; /* kind and limit only */
 };
 
 /* 0, or -EINVAL with *error filled (a status of 400). *ret is ready for api_request_done() in both

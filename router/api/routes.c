@@ -17,6 +17,7 @@ const struct http_route api_routes[] = {
     {"POST", "/reset_prefix_cache", reset_prefix_cache_handler},
     {"GET", "/v1/refrain/status", status_handler},
     {"POST", "/v1/refrain/drain", drain_handler},
+    {"POST", "/v1/refrain/prefix_check", prefix_check_handler},
     {NULL, NULL, NULL},
 };
 

@@ -37,7 +37,7 @@ struct prefix_verdict {
 
 void prefix_compare(const struct prefix_turn *turn, const struct prefix_turn *next,
                     struct prefix_verdict *ret_verdict);
-/* Members of an object, without the braces. */
+/* Members of an object, without the braces; where it breaks only when not `stable`. */
 void prefix_write(const struct prefix_verdict *verdict, struct buffer *out);
 
 struct prefix_probe {

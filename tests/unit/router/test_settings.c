@@ -26,6 +26,8 @@ static void test_defaults_name_the_socket_by_the_folder(void **state)
     assert_int_equal(settings.port, 8000);
     assert_int_equal(settings.body_bytes_max, 8 << 20);
     assert_string_equal(router_policy_name(&settings), "prefix");
+    assert_int_equal(settings.history.kind, HISTORY_FULL);
+    assert_int_equal(settings.session_turns_max, 0);
     assert_int_equal(settings.text_cache_bytes, 64 << 20);
     assert_int_equal(settings.turn_memory, 1);
     router_settings_done(&settings);
@@ -57,6 +59,9 @@ static void test_values_that_cannot_work_are_refused(void **state)
     refuse("--turn-memory", "sometimes", "on");
     refuse("--policy", "best", "prefix");
     refuse("--max-body-bytes", "2GiB", "1 GiB");
+    refuse("--history", "last_messages", "last_messages=N");
+    refuse("--history", "token_budget=0", "from 1 to");
+    refuse("--history-low-water", "0", "1");
     refuse("--model", "x.gguf", "refrain-worker");
 }
 

@@ -64,9 +64,8 @@ static void test_usage_chunk_has_no_choices(void **state)
                                           .prefill_ms = NAN,
                                           .turn_memory_tokens = 12,
                                           .group = 3,
-                                          .why = "prefix",
-                                          .miss = ""};
-    const struct chunk chunk = {.usage = &usage, .explain = &explain};
+                                          .why = "prefix"};
+    const struct chunk chunk = {.usage = &usage, .explain = &explain, .refrain = ",\"miss\":null"};
     (void)state;
     expect(&chat_stream, &chunk,
            "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":17,"
@@ -74,7 +73,21 @@ static void test_usage_chunk_has_no_choices(void **state)
            "\"completion_tokens\":12,\"total_tokens\":42,\"prompt_tokens_details\":{"
            "\"cached_tokens\":16}},\"refrain\":{\"cached_tokens\":16,\"computed_tokens\":14,"
            "\"queue_ms\":0.25,\"prefill_ms\":0,\"turn_memory_tokens\":12,"
-           "\"group\":3,\"why\":\"prefix\",\"miss\":\"\"}}");
+           "\"group\":3,\"why\":\"prefix\",\"miss\":null}}");
+}
+
+static void test_refrain_members_stand_without_explain(void **state)
+{
+    const struct chunk cut = {.refrain = ",\"history_cut\":{\"messages\":4,\"tokens\":90}"};
+    const struct chunk nothing = {.refrain = ""};
+    (void)state;
+    expect(&chat_stream, &cut,
+           "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":17,"
+           "\"model\":\"m\\\"x\",\"choices\":[],\"refrain\":{\"history_cut\":{\"messages\":4,"
+           "\"tokens\":90}}}");
+    expect(&chat_stream, &nothing,
+           "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":17,"
+           "\"model\":\"m\\\"x\",\"choices\":[]}");
 }
 
 static void test_whole_chat_has_messages(void **state)
@@ -248,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_first_delta_has_the_role_and_empty_content),
         cmocka_unit_test(test_last_delta_is_empty_and_says_why_it_ended),
         cmocka_unit_test(test_usage_chunk_has_no_choices),
+        cmocka_unit_test(test_refrain_members_stand_without_explain),
         cmocka_unit_test(test_whole_chat_has_messages),
         cmocka_unit_test(test_pieces_of_calls_name_their_call_once),
         cmocka_unit_test(test_a_message_of_calls_only_has_null_content),
