@@ -46,7 +46,7 @@ const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
     [RM_UPTIME] = ROW("refrain_router_uptime_seconds", METRIC_GAUGE, "Since the start."),
     [RM_TEXT_CACHE_BYTES] = ROW("refrain_router_text_cache_bytes", METRIC_GAUGE,
                                 "Memory of the text cache, of --text-cache-memory."),
-    [RM_TEXT_CACHE_ENTRIES] = ROW("refrain_router_text_cache_entries_count", METRIC_GAUGE,
+    [RM_TEXT_CACHE_ENTRIES] = ROW("refrain_router_text_cache_entries", METRIC_GAUGE,
                                   "Texts in the cache, of both kinds."),
     [RM_TEXT_CACHE_HITS] = {"refrain_router_text_cache_hit_tokens_total", METRIC_COUNTER,
                             "Prompt tokens found by their text, by kind (turn: the model wrote "
