@@ -42,6 +42,7 @@ struct up_settings {
     char *policy;
     char *api_key;
     char *chat_template;
+    char *reasoning_parser, *tool_call_parser;
     char *config;
     char *log_level;
     uint32_t groups, ranks, port, threads;
@@ -60,6 +61,8 @@ static const struct setting up_table[] = {
     SETTING_TEXT("policy", policy, NULL, "How the router chooses a group (its own default)."),
     SETTING_TEXT("api-key", api_key, NULL, "Bearer keys, separated by commas."),
     SETTING_TEXT("chat-template", chat_template, NULL, "Jinja file instead of the model's own."),
+    SETTING_TEXT("reasoning-parser", reasoning_parser, NULL, "See refrain-router --help."),
+    SETTING_TEXT("tool-call-parser", tool_call_parser, NULL, "See refrain-router --help."),
     SETTING_TEXT("log-level", log_level, "warn", "error, warn, info or debug, for all processes."),
     SETTING_END,
 };
@@ -184,6 +187,8 @@ static void set_router_args(struct up *up, struct child *child, uint32_t port)
     add_pair(child, "--policy", up->settings.policy);
     add_pair(child, "--api-key", up->settings.api_key);
     add_pair(child, "--chat-template", up->settings.chat_template);
+    add_pair(child, "--reasoning-parser", up->settings.reasoning_parser);
+    add_pair(child, "--tool-call-parser", up->settings.tool_call_parser);
 }
 
 static void add_worker(struct up *up, uint32_t group)

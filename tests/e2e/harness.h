@@ -109,6 +109,11 @@ struct program {
 /* Run BUILD_DIR/NAME (or a path with '/') to its end. */
 void program_run(struct program *ret_program, uint32_t deadline_ms, const char *const *argv);
 void program_done(struct program *program);
+/* The Python packages that clients/ needs, once per build folder; skips without PyPI. */
+void python_install_clients(void);
+/* clients/SCRIPT URL MODEL KEY must end with "all passed". */
+void python_assert_passes(const char *script, const struct cluster *cluster, const char *key,
+                          uint32_t deadline_ms);
 /* One line to an admin socket, one line back, as JSON (owned by the caller). */
 json_t *admin_call(const char *socket_path, const char *line);
 char *admin_text(const char *socket_path, const char *line); /* mem_free() it */

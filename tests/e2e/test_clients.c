@@ -1,5 +1,5 @@
-/* test_clients.c - clients that others wrote: the openai package from PyPI (in an environment made
- * once, in the build folder) and the curl program. */
+/* test_clients.c - clients that others wrote: the openai package and LangChain's client from PyPI
+ * (harness_python.c), and the curl program. */
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,49 +9,10 @@
 #include "proto/base/mem.h"
 #include "tests/e2e/harness.h"
 
-#define OPENAI "openai==3.57.0"
-#define VENV BUILD_DIR "/e2e-venv"
-#define PYTHON VENV "/bin/python"
-#define INSTALL_DEADLINE_MS 300000u
 #define CLIENT_DEADLINE_MS 180000u
 #define KEY "sk-e2e"
 
-static struct cluster cluster;
-
-/* 0, or what failed. */
-static int run_quietly(const char *const *argv, uint32_t deadline_ms)
-{
-    struct program program;
-    program_run(&program, deadline_ms, argv);
-    if (program.code != 0)
-        print_message("%s\n", program.err);
-    int code = program.code;
-    program_done(&program);
-    return code;
-}
-
-static bool has_openai(void)
-{
-    return file_exists(PYTHON) &&
-           run_quietly((const char *const[]){PYTHON, "-c",
-                                             "import importlib.metadata as m, sys;"
-                                             "sys.exit(m.version('openai') != '3.57.0')",
-                                             NULL},
-                       30000) == 0;
-}
-
-static void install_openai(void)
-{
-    if (has_openai())
-        return;
-    if (run_quietly(
-            (const char *const[]){"/usr/bin/env", "python3", "-m", "venv", "--clear", VENV, NULL},
-            INSTALL_DEADLINE_MS) != 0 ||
-        run_quietly((const char *const[]){PYTHON, "-m", "pip", "install", "--quiet",
-                                          "--disable-pip-version-check", OPENAI, NULL},
-                    INSTALL_DEADLINE_MS) != 0)
-        e2e_skip(OPENAI " cannot be installed into " VENV ": is PyPI reachable?");
-}
+static struct cluster cluster, tools;
 
 static int setup(void **state)
 {
@@ -65,22 +26,28 @@ static int teardown(void **state)
 {
     (void)state;
     cluster_abort(&cluster);
+    cluster_abort(&tools);
     return 0;
 }
 
 static void test_the_openai_package_is_served(void **state)
 {
-    struct program program;
+    (void)state;
+    python_assert_passes("openai_client.py", &cluster, KEY, CLIENT_DEADLINE_MS);
+    cluster_assert_idle(&cluster);
+}
+
+/* The template renders tools and calls, and says by its tags how answers are read. */
+static void test_tool_calls_and_reasoning_are_read_for_real_clients(void **state)
+{
     (void)state;
 
-    program_run(&program, CLIENT_DEADLINE_MS,
-                (const char *const[]){PYTHON, SOURCE_DIR "/tests/e2e/clients/openai_client.py",
-                                      cluster.url, cluster.model, KEY, NULL});
-    (void)fprintf(stdout, "%s%s", program.out, program.err);
-    assert_int_equal(program.code, 0);
-    assert_non_null(strstr(program.out, "all passed"));
-    program_done(&program);
-    cluster_assert_idle(&cluster);
+    cluster_start(&tools, e2e_smollm2(),
+                  (const char *const[]){"--kv-cache-memory", "256MiB", "--chat-template",
+                                        SOURCE_DIR "/tests/e2e/clients/tools.jinja", NULL});
+    python_assert_passes("openai_tools.py", &tools, "none", CLIENT_DEADLINE_MS);
+    python_assert_passes("langchain_client.py", &tools, "none", CLIENT_DEADLINE_MS);
+    cluster_stop(&tools);
 }
 
 static void test_curl_gets_a_whole_answer_and_a_stream(void **state)
@@ -151,11 +118,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_curl_gets_a_whole_answer_and_a_stream),
         cmocka_unit_test(test_the_openai_package_is_served),
+        cmocka_unit_test(test_tool_calls_and_reasoning_are_read_for_real_clients),
         cmocka_unit_test(test_the_demo_of_quickstart_plays_its_four_turns),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
     };
     e2e_begin();
     (void)e2e_smollm2();
-    install_openai();
+    python_install_clients();
     return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
 }
