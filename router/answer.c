@@ -102,8 +102,26 @@ static void send_chunk(struct request *request, const struct chunk *chunk)
     sse_data(request->exchange, json->data, json->bytes);
 }
 
-static void send_choice(struct request *request, const struct choice *choice,
-                        const struct chunk_choice *part, bool last)
+/* The prompt's ids, where the client asked for them: beside a chat's choices, in each completion.
+ */
+static void fill_prompt_ids(const struct request *request, const struct choice *choice,
+                            struct chunk *chunk, struct chunk_choice *part)
+{
+    const struct token_ids *ids = &request->prompts[choice->prompt].ids;
+
+    if (!request->fields.return_ids)
+        return;
+    if (request->fields.kind == API_CHAT) {
+        chunk->prompt_ids = ids->ids;
+        chunk->prompt_ids_count = ids->count;
+    } else {
+        part->prompt_ids = ids->ids;
+        part->prompt_ids_count = ids->count;
+    }
+}
+
+static void send_choice(struct request *request, struct choice *choice, struct chunk_choice *part,
+                        bool last)
 {
     struct chunk chunk = {.choices = part, .choices_count = 1};
     struct chunk_usage usage = {0};
@@ -118,7 +136,14 @@ static void send_choice(struct request *request, const struct choice *choice,
     chunk.usage_null = request->fields.include_usage;
     if (last && !request->fields.include_usage)
         add_refrain(request, &chunk, &explained);
+    if (!choice->sent)
+        fill_prompt_ids(request, choice, &chunk, part);
+    choice->sent = true;
+    if (request->fields.return_ids && !part->role)
+        part->token_ids = choice->ids.data;
     send_chunk(request, &chunk);
+    if (part->token_ids)
+        buffer_clear(&choice->ids);
 }
 
 static void begin(struct request *request, const struct choice *choice)
@@ -232,9 +257,8 @@ void answer_stream(struct request *request, struct choice *choice)
 {
     if (request->state == REQUEST_DISPATCHED)
         begin(request, choice);
-    choice->sent = true;
     if (!choice->role_sent && request->fields.kind == API_CHAT) {
-        const struct chunk_choice part = {.index = choice->index, .role = true, .text = ""};
+        struct chunk_choice part = {.index = choice->index, .role = true, .text = ""};
         choice->role_sent = true;
         send_choice(request, choice, &part, false);
     }
@@ -290,6 +314,10 @@ static bool fill_whole(struct request *request, struct choice *choice, struct ch
     if (request->plan.answer.reads && !fill_read(request, choice, out))
         return false;
     note_content(request, choice);
+    if (request->fields.return_ids)
+        out->token_ids = choice->ids.data;
+    if (request->fields.prompt_logprobs && request->fields.kind == API_COMPLETIONS)
+        out->prompt_logprobs = choice->prompt_logprobs.data;
     if (!request->fields.logprobs)
         return true;
     struct buffer logprobs;
@@ -324,7 +352,10 @@ int answer_whole(struct request *request)
     for (uint32_t i = 0; i < request->choices_count; i++) {
         if (!fill_whole(request, &request->choices[i], &parts[i]))
             return answer_too_large(request);
+        fill_prompt_ids(request, &request->choices[i], &chunk, &parts[i]);
     }
+    if (request->fields.prompt_logprobs && request->fields.kind == API_CHAT)
+        chunk.prompt_logprobs = request->choices[0].prompt_logprobs.data;
     answer_usage(request, &usage);
     chunk.choices = parts;
     chunk.choices_count = request->choices_count;

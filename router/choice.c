@@ -1,7 +1,7 @@
 /* choice.c - ids of one step -> text.
  *
- * The id that ended an answer (a stop id) is counted but never shown. Before `min_tokens` stop
- * strings are not looked for, as in vLLM. */
+ * The id that ended an answer (a stop id) is counted; it is shown only when it is the client's, who
+ * wants stops in the output. Before `min_tokens` stop strings are not looked for, as in vLLM. */
 #include "router/choice.h"
 
 #include <errno.h>
@@ -10,6 +10,12 @@
 #include "proto/base/assert.h"
 
 #define RAW_BYTES_MAX ((size_t)16 << 20) /* text of one step */
+
+static bool echoes_logprobs(const struct choice *choice)
+{
+    const struct api_request *fields = choice->plan->fields;
+    return fields->kind == API_COMPLETIONS && fields->echo && fields->logprobs;
+}
 
 static void begin_text(struct choice *choice)
 {
@@ -27,6 +33,10 @@ static void begin_text(struct choice *choice)
     }
     if (choice->echo)
         buffer_append(&choice->text, choice->echo, choice->echo_bytes);
+    if (fields->prompt_logprobs)
+        buffer_append_text(&choice->prompt_logprobs, "null");
+    if (echoes_logprobs(choice))
+        logprobs_json_add_first(&choice->logprobs, choice->prompt_ids[0]);
 }
 
 void choice_init(struct choice *choice, struct request *request, const struct choice_plan *plan)
@@ -44,6 +54,9 @@ void choice_init(struct choice *choice, struct request *request, const struct ch
         answer_reader_init(&choice->reader, &plan->answer.reader, &choice->text);
     logprobs_json_init(&choice->logprobs, fields->kind, plan->tokenizer,
                        fields->logprobs ? fields->logprobs - 1 : 0);
+    choice->logprobs.as_ids = fields->tokens_as_ids;
+    buffer_init(&choice->prompt_logprobs, plan->text_bytes_max);
+    buffer_init(&choice->ids, plan->text_bytes_max);
     begin_text(choice);
 }
 
@@ -56,6 +69,8 @@ void choice_done(struct choice *choice)
     buffer_done(&choice->certain);
     if (choice->plan->answer.reads)
         answer_reader_done(&choice->reader);
+    buffer_done(&choice->prompt_logprobs);
+    buffer_done(&choice->ids);
     logprobs_json_done(&choice->logprobs);
 }
 
@@ -69,6 +84,9 @@ void choice_restart(struct choice *choice)
     if (choice->plan->answer.reads)
         answer_reader_restart(&choice->reader);
     logprobs_json_clear(&choice->logprobs);
+    buffer_clear(&choice->prompt_logprobs);
+    buffer_clear(&choice->ids);
+    choice->scored = 0;
     choice->tokens = 0;
     choice->generated.count = choice->text_bytes = 0;
     choice->first_seen = false;
@@ -178,6 +196,52 @@ static uint32_t id_at(const Refrain__StepItem *item, size_t i)
     return id; /* little-endian, as every machine that we run on */
 }
 
+/* The prompt's tokens come in order and all before the first new one. */
+static int take_prompt_logprobs(struct choice *choice, const Refrain__StepItem *item)
+{
+    const struct api_request *fields = choice->plan->fields;
+    const struct tokenizer *tokenizer = choice->plan->tokenizer;
+    size_t count = item->n_prompt_logprobs;
+
+    if (count > 0 && (item->prompt_from != choice->scored + 1 ||
+                      count > choice->prompt_count - 1 - choice->scored))
+        return -EPROTO;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t id = choice->prompt_ids[++choice->scored];
+        if (fields->prompt_logprobs) {
+            buffer_append_char(&choice->prompt_logprobs, ',');
+            logprobs_json_prompt_entry(tokenizer, id, item->prompt_logprobs[i],
+                                       fields->prompt_logprobs - 1, &choice->prompt_logprobs);
+        }
+        if (echoes_logprobs(choice))
+            logprobs_json_add(&choice->logprobs, id, item->prompt_logprobs[i]);
+    }
+    bool missing = item->first && choice->sampling.prompt_logprobs > 0 &&
+                   choice->scored + 1 != choice->prompt_count;
+    return missing ? -EPROTO : 0;
+}
+
+/* The client wanted the prompt only; the token that the worker had to write is not counted. */
+static int take_score_only(struct choice *choice, bool *ret_over)
+{
+    choice->finish_reason = "length";
+    over(choice);
+    *ret_over = true;
+    return 0;
+}
+
+static void keep_id(struct choice *choice, uint32_t id)
+{
+    if (choice->plan->fields->return_ids)
+        buffer_printf(&choice->ids, choice->ids.bytes ? ",%u" : "%u", id);
+}
+
+/* A stop id of the client, who wants stops in the output. The model's own end is never text. */
+static bool shows_end(const struct choice *choice, uint32_t id)
+{
+    return choice->plan->fields->include_stop && !is_model_end(choice, id);
+}
+
 int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over)
 {
     size_t count = item->ids.len / sizeof(uint32_t);
@@ -187,11 +251,16 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
     ASSERT(!choice->done);
     if (item->ids.len % sizeof(uint32_t) != 0 || (stopped && count == 0))
         return -EPROTO;
+    if (take_prompt_logprobs(choice, item) < 0)
+        return -EPROTO;
     if (item->first)
         note_first(choice, item);
+    if (choice->plan->fields->score_only && (count > 0 || finished))
+        return take_score_only(choice, ret_over);
     for (size_t i = 0; i < count; i++) {
-        bool shown = !(stopped && i + 1 == count);
+        bool shown = !(stopped && i + 1 == count) || shows_end(choice, id_at(item, i));
         choice->tokens++;
+        keep_id(choice, id_at(item, i));
         if (choice->plan->fields->logprobs && shown)
             logprobs_json_add(&choice->logprobs, id_at(item, i),
                               i < item->n_logprobs ? item->logprobs[i] : NULL);

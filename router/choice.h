@@ -42,6 +42,8 @@ struct choice {
     Refrain__Sampling sampling;
     const char *echo; /* written before everything, NULL: nothing */
     size_t echo_bytes;
+    const uint32_t *prompt_ids;
+    size_t prompt_count;
 
     struct detokenizer detokenizer;
     struct stop_matcher *stop; /* NULL: no stop strings */
@@ -49,9 +51,12 @@ struct choice {
     struct buffer certain;       /* with `reader`: what it has not read yet */
     struct answer_reader reader; /* if plan->answer.reads */
     struct logprobs_json logprobs;
-    uint32_t tokens;            /* generated so far */
-    struct token_ids generated; /* all of them but the id that ended the answer */
-    size_t text_bytes;          /* of the answer so far, before `reader`, without `echo` */
+    struct token_ids generated;    /* all of them but an id that ended the answer unseen */
+    size_t text_bytes;             /* of the answer so far, before `reader`, without `echo` */
+    struct buffer prompt_logprobs; /* JSON entries, the first one null; when asked for */
+    struct buffer ids;             /* generated since the last chunk, "5,6,7"; when asked for */
+    size_t scored;                 /* prompt tokens whose log probabilities came */
+    uint32_t tokens;               /* generated so far */
 
     bool sent;      /* something of it went to the client */
     bool role_sent; /* the first delta */
@@ -73,8 +78,9 @@ void choice_init(struct choice *choice, struct request *request, const struct ch
 void choice_done(struct choice *choice);
 /* Forget what came: the same request goes to another worker. Nothing of it was sent. */
 void choice_restart(struct choice *choice);
-/* Tokens of one step. True: the answer is over (a stop string, or the worker's finish). -EPROTO:
- * the worker sent what makes no sense; the choice is as before or half-way, and must end. */
+/* Tokens of one step, or log probabilities of the prompt's. True: the answer is over (a stop
+ * string, or the worker's finish). -EPROTO: the worker sent what makes no sense; the choice is as
+ * before or half-way, and must end. */
 int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over);
 /* How many of `generated` stand for the text that was given out, when `text_unsent` bytes of it
  * were not sent. 0: none, or the text ends inside a token (a stop string cut it). */

@@ -10,6 +10,7 @@
 #include "router/request.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -29,6 +30,7 @@
 #define COMPLETION_TOKENS_DEFAULT 16u /* vLLM's, for /v1/completions */
 #define DEADLINE_GRACE_MS 1000u       /* the worker's own deadline comes first */
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
+#define PROMPT_VALUES_MAX (1u << 19) /* of about 100 bytes each */
 
 static const bool may_follow[REQUEST_STATES][REQUEST_STATES] = {
     [REQUEST_PARSED] = {[REQUEST_DISPATCHED] = true, [REQUEST_DONE] = true},
@@ -191,10 +193,9 @@ static void on_gone(void *owner)
 
 /* ---- begin ---- */
 
-/* A client's X-Request-Id is a label: only what is safe in headers, JSON and logs. */
-static const char *client_id(const struct http_exchange *exchange)
+/* A client's id is a label: only what is safe in headers, JSON and logs. */
+static const char *label_of(const char *id)
 {
-    const char *id = http_exchange_header(exchange, "x-request-id");
     size_t bytes = id ? strlen(id) : 0;
 
     if (bytes == 0 || bytes > REQUEST_CLIENT_ID_MAX ||
@@ -205,7 +206,10 @@ static const char *client_id(const struct http_exchange *exchange)
 
 static void name_request(struct request *request)
 {
-    const char *label = client_id(request->exchange);
+    const char *label = label_of(http_exchange_header(request->exchange, "x-request-id"));
+
+    if (!label)
+        label = label_of(request->fields.request_id);
 
     (void)snprintf(request->id, sizeof(request->id), "%s-%llx", request->requests->prefix,
                    (unsigned long long)++request->requests->next_id);
@@ -305,7 +309,9 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
         return api_error_set(error, 500, "chat_template_unusable", "model",
                              "The chat template of '%.100s' cannot be used: %.300s.",
                              model->card->name, model->no_chat);
-    return make_prompts(request, error);
+    r = token_rules_make(&request->fields, model->maker.tokenizer, &request->arena, &request->rules,
+                         error);
+    return r < 0 ? r : make_prompts(request, error);
 }
 
 struct request *request_open(struct requests *requests, struct http_exchange *exchange,
@@ -345,7 +351,7 @@ static int room_for(const struct request *request, size_t tokens, uint32_t *ret_
 {
     const char *param = request->fields.kind == API_CHAT ? "messages" : "prompt";
     uint32_t context = request->context_tokens;
-    uint32_t asked = request->fields.tokens_max;
+    uint32_t asked = request->fields.score_only ? 1 : request->fields.tokens_max;
 
     if (tokens >= context)
         return api_error_set(error, 400, "context_length_exceeded", param,
@@ -372,6 +378,20 @@ static int room_for(const struct request *request, size_t tokens, uint32_t *ret_
     return 0;
 }
 
+/* They are kept as text until the answer is whole. */
+static int count_prompt_values(struct request *request, size_t tokens, struct api_error *error)
+{
+    uint64_t each = (uint64_t)api_request_prompt_logprobs(&request->fields) * request->fields.n;
+
+    request->prompt_values += each * tokens;
+    if (request->prompt_values <= PROMPT_VALUES_MAX)
+        return 0;
+    return api_error_bad(error, request->fields.prompt_logprobs ? "prompt_logprobs" : "logprobs",
+                         "%" PRIu64 " log probabilities of prompt tokens were asked for; at most "
+                         "%u fit in an answer.",
+                         request->prompt_values, PROMPT_VALUES_MAX);
+}
+
 int request_add_prompt(struct request *request, struct token_ids *ids, struct prompt_trace *trace,
                        struct api_error *error)
 {
@@ -380,6 +400,8 @@ int request_add_prompt(struct request *request, struct token_ids *ids, struct pr
     ASSERT(request->state == REQUEST_PARSED && ids->count > 0);
     ASSERT(request->prompts_count < request->fields.prompts_count + 1);
     int r = room_for(request, ids->count, &tokens_max, error);
+    if (r == 0)
+        r = count_prompt_values(request, ids->count, error);
     if (r < 0)
         return r;
     request->prompts[request->prompts_count++] =
@@ -417,6 +439,20 @@ static double pick(double asked, double models, double otherwise)
     return isnan(models) || models == 0 ? otherwise : models;
 }
 
+static void fill_rules(const struct request *request, struct choice *choice)
+{
+    const struct token_rules *rules = &request->rules;
+    Refrain__Sampling *sampling = &choice->sampling;
+
+    sampling->logit_bias_ids = rules->bias_ids;
+    sampling->logit_bias_values = rules->bias_values;
+    sampling->allowed_ids = rules->allowed_ids;
+    sampling->bad_words = rules->bad_words;
+    sampling->n_bad_words = rules->bad_words_count;
+    if (choice->index == 0 || request->fields.kind != API_CHAT) /* a chat's stand beside choices */
+        sampling->prompt_logprobs = api_request_prompt_logprobs(&request->fields);
+}
+
 static void fill_sampling(const struct request *request, struct choice *choice, uint64_t seed,
                           uint32_t tokens_max)
 {
@@ -442,6 +478,7 @@ static void fill_sampling(const struct request *request, struct choice *choice, 
     sampling->n_stop_ids = fields->stop_ids_count;
     sampling->ignore_eos = fields->ignore_eos;
     sampling->logprobs = fields->logprobs;
+    fill_rules(request, choice);
 }
 
 static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item);
@@ -468,6 +505,8 @@ static int prepare_choices(struct request *request, struct api_error *error)
         choice->prompt = i / n;
         choice->echo = prompt->echo;
         choice->echo_bytes = prompt->echo_bytes;
+        choice->prompt_ids = prompt->ids.ids;
+        choice->prompt_count = prompt->ids.count;
         choice_init(choice, request, &request->plan);
         request->choices_count++;
         fill_sampling(request, choice, seed, prompt->tokens_max);
@@ -516,6 +555,7 @@ static int choice_dispatch(struct choice *choice, struct api_error *error)
     dispatch->cache_salt = request->fields.cache_salt;
     dispatch->session = request->fields.session;
     dispatch->priority = request->fields.priority;
+    dispatch->no_prefix_reuse = choice->sampling.prompt_logprobs > 0;
     dispatch->deadline_ms = request->deadline_ms > now ? (uint32_t)(request->deadline_ms - now) : 1;
     dispatch->on_output = on_output;
     dispatch->on_lost = on_lost;
@@ -626,6 +666,8 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
     }
     if (item->first && choice->index == 0 && request->turn)
         turn_first(request->turn, choice->cached_tokens, choice->group);
+    if (item->ids.len == 0 && !over)
+        return; /* of the prompt: they wait for the first token */
     if (!request->first_ns) {
         request->first_ns = clock_ns();
         metrics_observe(request->requests->parts.metrics, RM_TTFT_SECONDS, 0,

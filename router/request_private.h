@@ -5,6 +5,7 @@
 
 #include "proto/base/arena.h"
 #include "proto/base/buffer.h"
+#include "router/api/token_rules.h"
 #include "router/choice.h"
 #include "router/request.h"
 
@@ -52,6 +53,8 @@ struct request {
 
     struct turn *turn; /* of a chat; NULL: a completion */
     struct choice_plan plan;
+    struct token_rules rules;
+    uint64_t prompt_values; /* log probabilities that were asked for of prompts */
     struct request_prompt *prompts;
     uint32_t prompts_count;
     struct choice *choices;

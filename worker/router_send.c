@@ -22,7 +22,6 @@ _Static_assert(sizeof(struct block_hash) == 16, "low, high, back to back");
 /* Scratch of one item with logprobs. */
 struct logprobs_scratch {
     Refrain__Logprobs logprobs;
-    Refrain__Logprobs *pointer;
     Refrain__TokenLogprob top[SAMPLE_LOGPROBS_MAX];
     Refrain__TokenLogprob *top_pointers[SAMPLE_LOGPROBS_MAX];
 };
@@ -33,7 +32,8 @@ struct router_sender {
     Refrain__StepItem *items;
     Refrain__StepItem **item_pointers;
     uint32_t items_max;
-    struct logprobs_scratch *logprobs;
+    struct logprobs_scratch *logprobs;     /* [logprobs_max] */
+    Refrain__Logprobs **logprobs_pointers; /* to each of them */
     uint32_t logprobs_max;
     Refrain__KvStored stored[OUTPUT_STORED_MAX];
     Refrain__KvStored *stored_pointers[OUTPUT_STORED_MAX];
@@ -58,8 +58,11 @@ struct router_sender *router_sender_new(void *socket, const struct worker_info *
     struct router_sender *sender = mem_zalloc(sizeof(*sender));
     sender->socket = socket;
     sender->info = info;
-    sender->logprobs_max = info->settings->sequences_max;
+    sender->logprobs_max = info->settings->sequences_max + SCORED_ROWS_MAX;
     sender->logprobs = mem_calloc(sender->logprobs_max, sizeof(*sender->logprobs));
+    sender->logprobs_pointers = mem_calloc(sender->logprobs_max, sizeof(Refrain__Logprobs *));
+    for (uint32_t i = 0; i < sender->logprobs_max; i++)
+        sender->logprobs_pointers[i] = &sender->logprobs[i].logprobs;
     return sender;
 }
 
@@ -70,6 +73,7 @@ void router_sender_free(struct router_sender *sender)
     mem_free(sender->items);
     mem_free(sender->item_pointers);
     mem_free(sender->logprobs);
+    mem_free(sender->logprobs_pointers);
     mem_free(sender);
 }
 
@@ -109,13 +113,23 @@ static void fill_logprobs(struct logprobs_scratch *scratch, const struct sample_
     scratch->logprobs.rank = result->rank;
     scratch->logprobs.n_top = result->top_count;
     scratch->logprobs.top = scratch->top_pointers;
-    scratch->pointer = &scratch->logprobs;
     for (uint32_t i = 0; i < result->top_count; i++) {
         refrain__token_logprob__init(&scratch->top[i]);
         scratch->top[i].id = result->top_ids[i];
         scratch->top[i].logprob = result->top_logprobs[i];
         scratch->top_pointers[i] = &scratch->top[i];
     }
+}
+
+/* `count` results from `first` on, as a repeated field. */
+static Refrain__Logprobs **fill_all_logprobs(struct router_sender *sender,
+                                             const struct output *output, uint32_t first,
+                                             uint32_t count)
+{
+    ASSERT(first + count <= sender->logprobs_max);
+    for (uint32_t i = first; i < first + count; i++)
+        fill_logprobs(&sender->logprobs[i], &output->logprobs[i]);
+    return &sender->logprobs_pointers[first];
 }
 
 static void fill_item(struct router_sender *sender, Refrain__StepItem *to,
@@ -126,11 +140,13 @@ static void fill_item(struct router_sender *sender, Refrain__StepItem *to,
     if (from->has_token)
         to->ids = bytes_of(&from->id, sizeof(from->id));
     if (from->logprobs >= 0) {
-        struct logprobs_scratch *scratch = &sender->logprobs[from->logprobs];
-        ASSERT((uint32_t)from->logprobs < sender->logprobs_max);
-        fill_logprobs(scratch, &output->logprobs[from->logprobs]);
         to->n_logprobs = 1;
-        to->logprobs = &scratch->pointer;
+        to->logprobs = fill_all_logprobs(sender, output, (uint32_t)from->logprobs, 1);
+    }
+    if (from->scores_count > 0) {
+        to->n_prompt_logprobs = from->scores_count;
+        to->prompt_logprobs = fill_all_logprobs(sender, output, from->scores, from->scores_count);
+        to->prompt_from = from->scores_from;
     }
     to->finish = (Refrain__Finish)from->finish;
     to->first = from->first;

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "proto/frame.h"
+#include "proto/sampling_limits.h"
+#include "worker/sample/rules.h"
 #include "worker/sample/sampler.h"
 
 #define SALT_BYTES_MAX 256u
@@ -71,6 +73,25 @@ static int take_stops(const Refrain__Sampling *sampling, const struct model_card
     return r;
 }
 
+static struct sample_rules_bytes bytes_of(ProtobufCBinaryData data)
+{
+    return (struct sample_rules_bytes){data.data, data.len};
+}
+
+static int take_rules(const Refrain__Sampling *sampling, const struct model_card *card,
+                      struct sequence_params *params, struct errmsg *err)
+{
+    struct sample_rules_bytes words[BAD_SEQUENCES_MAX];
+    struct sample_rules_input input = {.allowed = bytes_of(sampling->allowed_ids),
+                                       .bias_ids = bytes_of(sampling->logit_bias_ids),
+                                       .bias_values = bytes_of(sampling->logit_bias_values),
+                                       .bad_words = words,
+                                       .bad_words_count = sampling->n_bad_words};
+    for (size_t i = 0; i < sampling->n_bad_words && i < BAD_SEQUENCES_MAX; i++)
+        words[i] = bytes_of(sampling->bad_words[i]);
+    return sample_rules_new(&input, card->vocab_size, &params->rules, err);
+}
+
 static int take_sampling(const Refrain__Sampling *sampling, const struct model_card *card,
                          struct sequence_params *params, struct errmsg *err)
 {
@@ -92,8 +113,14 @@ static int take_sampling(const Refrain__Sampling *sampling, const struct model_c
     if (params->tokens_min > params->tokens_max)
         return errmsg_set(err, -EINVAL, "min_tokens %u is more than max_tokens %u",
                           params->tokens_min, params->tokens_max);
+    params->prompt_logprobs = sampling->prompt_logprobs;
+    if (params->prompt_logprobs > PROMPT_LOGPROBS_MAX + 1)
+        return errmsg_set(err, -EINVAL, "prompt_logprobs is %u: at most %u",
+                          params->prompt_logprobs - 1, PROMPT_LOGPROBS_MAX);
     int r = sample_params_check(&params->sampling, err);
-    return r < 0 ? r : take_stops(sampling, card, params, err);
+    if (r == 0)
+        r = take_stops(sampling, card, params, err);
+    return r < 0 ? r : take_rules(sampling, card, params, err);
 }
 
 static int take_ids(const Refrain__Submit *submit, const struct submit_limits *limits,

@@ -1,6 +1,21 @@
 /* chat.c - POST /v1/chat/completions: messages -> prompt ids -> request. */
 #include "router/api/api.h"
 
+#include <string.h>
+
+/* vLLM's `echo`: an answer that goes on with the assistant's last message begins with it. */
+static void echo_last_message(struct request *request)
+{
+    const json_t *messages = request_fields(request)->messages;
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(last, "content");
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    if (request_fields(request)->echo && role && strcmp(role, "assistant") == 0 &&
+        json_is_string(content))
+        request_echo_prompt(request, json_string_value(content), json_string_length(content));
+}
+
 void chat_handler(struct http_exchange *exchange, void *user)
 {
     struct api *api = user;
@@ -23,10 +38,12 @@ void chat_handler(struct http_exchange *exchange, void *user)
     }
     if (r == 0)
         r = request_add_prompt(request, &ids, &trace, &error);
-    if (r < 0)
+    if (r < 0) {
         request_refuse(request, &error);
-    else
+    } else {
+        echo_last_message(request);
         request_run(request);
+    }
     token_ids_done(&ids);
     prompt_trace_done(&trace);
 }

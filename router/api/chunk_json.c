@@ -94,6 +94,23 @@ static void write_stop_reason(struct buffer *out, const struct chunk_choice *cho
         buffer_append_text(out, "null");
 }
 
+/* vLLM's members about tokens, where asked for. */
+static void write_prompt(struct buffer *out, const char *logprobs, const uint32_t *ids,
+                         size_t count)
+{
+    if (logprobs) {
+        buffer_append_text(out, ",\"prompt_logprobs\":[");
+        buffer_append_text(out, logprobs);
+        buffer_append_char(out, ']');
+    }
+    if (!ids)
+        return;
+    buffer_append_text(out, ",\"prompt_token_ids\":[");
+    for (size_t i = 0; i < count; i++)
+        buffer_printf(out, i ? ",%u" : "%u", ids[i]);
+    buffer_append_char(out, ']');
+}
+
 static void write_choice(struct buffer *out, const struct chunk_head *head,
                          const struct chunk_choice *choice)
 {
@@ -105,8 +122,15 @@ static void write_choice(struct buffer *out, const struct chunk_head *head,
         buffer_append_text(out, ",\"text\":");
         json_append_string(out, choice->text ? choice->text : "", choice->text_bytes);
     }
-    buffer_printf(
-        out, ",\"logprobs\":%s,\"finish_reason\":", choice->logprobs ? choice->logprobs : "null");
+    write_prompt(out, choice->prompt_logprobs, choice->prompt_ids, choice->prompt_ids_count);
+    if (choice->token_ids) {
+        buffer_append_text(out, ",\"token_ids\":[");
+        buffer_append_text(out, choice->token_ids);
+        buffer_append_char(out, ']');
+    }
+    buffer_append_text(out, ",\"logprobs\":");
+    buffer_append_text(out, choice->logprobs ? choice->logprobs : "null");
+    buffer_append_text(out, ",\"finish_reason\":");
     if (!choice->finish_reason) {
         buffer_append_text(out, "null}");
         return;
@@ -168,6 +192,7 @@ void chunk_json_write(struct buffer *out, const struct chunk_head *head, const s
         write_choice(out, head, &chunk->choices[i]);
     }
     buffer_append_char(out, ']');
+    write_prompt(out, chunk->prompt_logprobs, chunk->prompt_ids, chunk->prompt_ids_count);
     if (chunk->usage)
         write_usage(out, chunk->usage);
     else if (chunk->usage_null)

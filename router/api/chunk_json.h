@@ -41,7 +41,11 @@ struct chunk_choice {
     size_t reasoning_bytes;
     const struct chunk_call *calls;
     size_t calls_count;
-    const char *logprobs;      /* JSON, NULL: null */
+    const char *logprobs;        /* JSON, NULL: null */
+    const char *token_ids;       /* "5,6,7", NULL: no such member */
+    const char *prompt_logprobs; /* completions: JSON entries, NULL: no such member */
+    const uint32_t *prompt_ids;  /* completions, NULL: no such member */
+    size_t prompt_ids_count;
     const char *finish_reason; /* NULL: null */
     enum chunk_stop stop;
     const char *stop_text;
@@ -69,6 +73,10 @@ struct chunk {
     bool usage_null;
     const struct chunk_explain *explain; /* NULL: none */
     const char *refrain; /* more members of "refrain", as JSON with a comma before each; NULL, "" */
+    /* Chats have these beside the choices. */
+    const char *prompt_logprobs; /* JSON entries, NULL: no such member */
+    const uint32_t *prompt_ids;  /* NULL: no such member */
+    size_t prompt_ids_count;
 };
 
 /* One line of JSON. */

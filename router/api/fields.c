@@ -145,7 +145,8 @@ int fields_read_value(const struct field *field, const json_t *value, struct fie
         if (is_nothing(value))
             return 0;
         return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
-                             "'%s' is not supported yet.", field->name);
+                             "'%s' is not supported%s.", field->name,
+                             field->why ? field->why : " yet");
     case FIELD_IGNORED:
         break;
     }

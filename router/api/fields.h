@@ -39,6 +39,7 @@ struct field {
     double min, max; /* both allowed */
     bool above_min;  /* min itself is not */
     int (*read)(struct field_reader *reader, const struct field *field, const json_t *value);
+    const char *why; /* REFUSED: the rest of "'name' is not supported..."; NULL: " yet" */
 };
 
 /* The table ends with a row without a name. 0, or -EINVAL and *reader->error set. */

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "proto/base/assert.h"
 #include "proto/base/json.h"
 #include "proto/base/number.h"
 #include "router/text/detokenize.h"
@@ -54,12 +55,21 @@ static void write_logprob(struct buffer *out, double value)
 }
 
 /* Text of one token alone, always whole UTF-8. */
-static void token_text(const struct tokenizer *tokenizer, uint32_t id, struct buffer *text)
+static void decode_token(const struct tokenizer *tokenizer, uint32_t id, struct buffer *text)
 {
     struct detokenizer detokenizer;
     detokenizer_init(&detokenizer, tokenizer, true, false);
     (void)detokenizer_push(&detokenizer, id, text);
     detokenizer_finish(&detokenizer, text);
+}
+
+/* What a token is called. */
+static void token_text(const struct logprobs_json *logprobs, uint32_t id, struct buffer *text)
+{
+    if (logprobs->as_ids)
+        buffer_printf(text, "token_id:%u", id);
+    else
+        decode_token(logprobs->tokenizer, id, text);
 }
 
 static void write_bytes(const struct tokenizer *tokenizer, uint32_t id, struct buffer *out)
@@ -75,19 +85,19 @@ static void write_bytes(const struct tokenizer *tokenizer, uint32_t id, struct b
     buffer_append_char(out, ']');
 }
 
-static void write_chat_token(const struct tokenizer *tokenizer, uint32_t id, double logprob,
+static void write_chat_token(const struct logprobs_json *logprobs, uint32_t id, double logprob,
                              struct buffer *out)
 {
     struct buffer text;
 
     buffer_init(&text, BYTES_MAX);
-    token_text(tokenizer, id, &text);
+    token_text(logprobs, id, &text);
     buffer_append_text(out, "{\"token\":");
     json_append_string(out, text.data, text.bytes);
     buffer_append_text(out, ",\"logprob\":");
     write_logprob(out, logprob);
     buffer_append_text(out, ",\"bytes\":");
-    write_bytes(tokenizer, id, out);
+    write_bytes(logprobs->tokenizer, id, out);
     buffer_done(&text);
 }
 
@@ -103,12 +113,12 @@ static void add_chat(struct logprobs_json *logprobs, uint32_t id, const Refrain_
 
     if (logprobs->count > 0)
         buffer_append_char(out, ',');
-    write_chat_token(logprobs->tokenizer, id, numbers ? numbers->chosen : -INFINITY, out);
+    write_chat_token(logprobs, id, numbers ? numbers->chosen : -INFINITY, out);
     buffer_append_text(out, ",\"top_logprobs\":[");
     for (size_t i = 0; i < tops_of(logprobs, numbers); i++) {
         if (i > 0)
             buffer_append_char(out, ',');
-        write_chat_token(logprobs->tokenizer, numbers->top[i]->id, numbers->top[i]->logprob, out);
+        write_chat_token(logprobs, numbers->top[i]->id, numbers->top[i]->logprob, out);
         buffer_append_char(out, '}');
     }
     buffer_append_text(out, "]}");
@@ -134,7 +144,7 @@ static void add_tops(struct logprobs_json *logprobs, uint32_t id, const struct b
     buffer_append_char(out, '{');
     for (size_t i = 0; i < tops_of(logprobs, numbers); i++) {
         buffer_clear(&other);
-        token_text(logprobs->tokenizer, numbers->top[i]->id, &other);
+        token_text(logprobs, numbers->top[i]->id, &other);
         if (i > 0)
             buffer_append_char(out, ',');
         json_append_string(out, other.data, other.bytes);
@@ -153,23 +163,51 @@ static void add_tops(struct logprobs_json *logprobs, uint32_t id, const struct b
     buffer_done(&other);
 }
 
-static void add_completion(struct logprobs_json *logprobs, uint32_t id,
+/* Offsets count what the token's text takes, whatever it is called. */
+static uint64_t token_characters(const struct logprobs_json *logprobs, uint32_t id,
+                                 const struct buffer *text)
+{
+    struct buffer decoded;
+
+    if (!logprobs->as_ids)
+        return characters(text);
+    buffer_init(&decoded, BYTES_MAX);
+    decode_token(logprobs->tokenizer, id, &decoded);
+    uint64_t count = characters(&decoded);
+    buffer_done(&decoded);
+    return count;
+}
+
+/* `first`: there is nothing that the token could be likely after. */
+static void add_completion(struct logprobs_json *logprobs, uint32_t id, bool first,
                            const Refrain__Logprobs *numbers)
 {
     const char *comma = logprobs->count > 0 ? "," : "";
     struct buffer text;
 
     buffer_init(&text, BYTES_MAX);
-    token_text(logprobs->tokenizer, id, &text);
+    token_text(logprobs, id, &text);
     buffer_printf(&logprobs->entries, "%s%" PRIu64, comma, logprobs->text_offset);
-    buffer_append_text(&logprobs->values, comma);
-    write_logprob(&logprobs->values, numbers ? numbers->chosen : -INFINITY);
     buffer_append_text(&logprobs->tokens, comma);
     json_append_string(&logprobs->tokens, text.data, text.bytes);
+    buffer_append_text(&logprobs->values, comma);
     buffer_append_text(&logprobs->tops, comma);
-    add_tops(logprobs, id, &text, numbers);
-    logprobs->text_offset += characters(&text);
+    if (first) {
+        buffer_append_text(&logprobs->values, "null");
+        buffer_append_text(&logprobs->tops, "null");
+    } else {
+        write_logprob(&logprobs->values, numbers ? numbers->chosen : -INFINITY);
+        add_tops(logprobs, id, &text, numbers);
+    }
+    logprobs->text_offset += token_characters(logprobs, id, &text);
     buffer_done(&text);
+}
+
+void logprobs_json_add_first(struct logprobs_json *logprobs, uint32_t id)
+{
+    ASSERT(logprobs->kind == API_COMPLETIONS && logprobs->count == 0);
+    add_completion(logprobs, id, true, NULL);
+    logprobs->count++;
 }
 
 void logprobs_json_add(struct logprobs_json *logprobs, uint32_t id,
@@ -178,7 +216,7 @@ void logprobs_json_add(struct logprobs_json *logprobs, uint32_t id,
     if (logprobs->kind == API_CHAT)
         add_chat(logprobs, id, numbers);
     else
-        add_completion(logprobs, id, numbers);
+        add_completion(logprobs, id, false, numbers);
     logprobs->count++;
 }
 
@@ -193,4 +231,34 @@ void logprobs_json_write(struct logprobs_json *logprobs, struct buffer *out)
                       logprobs->entries.data, logprobs->values.data, logprobs->tokens.data,
                       logprobs->tops.data);
     start_anew(logprobs);
+}
+
+static void write_prompt_token(const struct tokenizer *tokenizer, uint32_t id, double logprob,
+                               uint32_t rank, struct buffer *out)
+{
+    struct buffer text;
+
+    buffer_init(&text, BYTES_MAX);
+    decode_token(tokenizer, id, &text);
+    buffer_printf(out, "\"%u\":{\"logprob\":", id);
+    write_logprob(out, logprob);
+    buffer_printf(out, ",\"rank\":%u,\"decoded_token\":", rank);
+    json_append_string(out, text.data, text.bytes);
+    buffer_append_char(out, '}');
+    buffer_done(&text);
+}
+
+void logprobs_json_prompt_entry(const struct tokenizer *tokenizer, uint32_t id,
+                                const Refrain__Logprobs *numbers, uint32_t top_max,
+                                struct buffer *out)
+{
+    buffer_append_char(out, '{');
+    write_prompt_token(tokenizer, id, numbers->chosen, numbers->rank, out);
+    for (uint32_t i = 0; i < numbers->n_top && i < top_max; i++) {
+        if (numbers->top[i]->id == id)
+            continue;
+        buffer_append_char(out, ',');
+        write_prompt_token(tokenizer, numbers->top[i]->id, numbers->top[i]->logprob, i + 1, out);
+    }
+    buffer_append_char(out, '}');
 }

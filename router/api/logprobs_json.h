@@ -16,6 +16,7 @@ struct logprobs_json {
     enum api_kind kind;
     const struct tokenizer *tokenizer;
     uint32_t top_max;      /* alternatives per token at most */
+    bool as_ids;           /* a token is called "token_id:N" */
     uint32_t count;        /* entries since the last _write() */
     uint64_t text_offset;  /* characters so far */
     struct buffer entries; /* chat: the content list; completions: offsets */
@@ -24,11 +25,18 @@ struct logprobs_json {
 
 void logprobs_json_init(struct logprobs_json *logprobs, enum api_kind kind,
                         const struct tokenizer *tokenizer, uint32_t top_max);
+/* A completion's prompt token that nothing came before: both numbers are null. */
+void logprobs_json_add_first(struct logprobs_json *logprobs, uint32_t id);
 void logprobs_json_done(struct logprobs_json *logprobs);
 void logprobs_json_clear(struct logprobs_json *logprobs); /* forget all: the answer starts anew */
 /* `numbers` may be NULL: the worker sent none for this token. */
 void logprobs_json_add(struct logprobs_json *logprobs, uint32_t id,
                        const Refrain__Logprobs *numbers);
 void logprobs_json_write(struct logprobs_json *logprobs, struct buffer *out);
+/* One entry of vLLM's `prompt_logprobs`: {"ID":{"logprob","rank","decoded_token"}...}, the prompt's
+ * token first, then at most `top_max` best ones. */
+void logprobs_json_prompt_entry(const struct tokenizer *tokenizer, uint32_t id,
+                                const Refrain__Logprobs *numbers, uint32_t top_max,
+                                struct buffer *out);
 
 #endif

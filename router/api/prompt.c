@@ -105,6 +105,41 @@ static bool cannot_fit(const struct prompt_maker *maker, size_t bytes, const str
     return maker->token_bytes_max && bytes / maker->token_bytes_max > out->count_max;
 }
 
+/* How many tokens of the prompt are kept; -1 leaves room for the answer. */
+static int tokens_kept(const struct api_request *request, size_t context, size_t *ret_kept,
+                       struct api_error *error)
+{
+    size_t answer = request->tokens_max > 0 ? request->tokens_max : 1;
+
+    if (request->truncate == API_TRUNCATE_MODEL_MAX)
+        *ret_kept = answer < context ? context - answer : 1;
+    else if (request->truncate > context)
+        return api_error_bad(error, "truncate_prompt_tokens",
+                             "'truncate_prompt_tokens' is %u; this model's maximum context length "
+                             "is %zu tokens.",
+                             request->truncate, context);
+    else
+        *ret_kept = request->truncate;
+    return 0;
+}
+
+/* All that ids[0..count) should become: the whole, or as much as is kept. */
+static int take_ids(const struct api_request *request, const uint32_t *ids, size_t count,
+                    struct token_ids *out, struct api_error *error)
+{
+    size_t kept = count, from;
+
+    if (request->truncate > 0 && tokens_kept(request, out->count_max, &kept, error) < 0)
+        return -EINVAL;
+    kept = kept < count ? kept : count;
+    from = request->truncate_right ? 0 : count - kept;
+    for (size_t i = from; i < from + kept; i++) {
+        int r = token_ids_add(out, ids[i]);
+        ASSERT(r == 0); /* the callers counted them */
+    }
+    return 0;
+}
+
 static bool begins_with_bos(const struct tokenizer *tokenizer, const struct buffer *text)
 {
     char bos[256];
@@ -132,14 +167,38 @@ static int encode(const struct prompt_maker *maker, const struct api_request *re
     return text_cache_encode(maker->cache, &owner, text, bytes, options, out, ret_trace);
 }
 
+/* Text -> ids, cut where the request says so: then not by the cache, whose trace is of wholes. */
+static int encode_prompt(const struct prompt_maker *maker, const struct api_request *request,
+                         const struct buffer *text, const struct tokenize_options *options,
+                         struct token_ids *out, struct prompt_trace *ret_trace,
+                         struct api_error *error)
+{
+    struct token_ids all;
+
+    if (request->truncate == 0) {
+        if (cannot_fit(maker, text->bytes, out) ||
+            encode(maker, request, text->data, text->bytes, options, out, ret_trace) < 0)
+            return too_long(request, out, error);
+        return 0;
+    }
+    if (text->bytes > PROMPT_TRUNCATE_BYTES_MAX)
+        return api_error_bad(error, "truncate_prompt_tokens",
+                             "The prompt has %zu bytes; with 'truncate_prompt_tokens' it may have "
+                             "at most %zu.",
+                             text->bytes, PROMPT_TRUNCATE_BYTES_MAX);
+    token_ids_init(&all, 4 * PROMPT_TRUNCATE_BYTES_MAX); /* a byte is never more tokens than that */
+    int r = tokenizer_encode(maker->tokenizer, text->data, text->bytes, options, &all);
+    r = r < 0 ? too_long(request, out, error) : take_ids(request, all.ids, all.count, out, error);
+    token_ids_done(&all);
+    return r;
+}
+
 int prompt_encode(const struct prompt_maker *maker, const struct api_request *request,
                   const struct rendered *rendered, struct token_ids *out,
                   struct prompt_trace *ret_trace, struct api_error *error)
 {
     struct tokenize_options options = {.parse_special = true};
 
-    if (cannot_fit(maker, rendered->text.bytes, out))
-        return too_long(request, out, error);
     struct text_range *literal = mem_calloc(rendered->spans_count + 1, sizeof(*literal));
     for (size_t i = 0; i < rendered->spans_count; i++)
         literal[i] = (struct text_range){rendered->spans[i].start, rendered->spans[i].end};
@@ -147,11 +206,10 @@ int prompt_encode(const struct prompt_maker *maker, const struct api_request *re
     options.literal_count = rendered->spans_count;
     options.add_special =
         request->add_special_tokens && !begins_with_bos(maker->tokenizer, &rendered->text);
-    int r =
-        encode(maker, request, rendered->text.data, rendered->text.bytes, &options, out, ret_trace);
+    int r = encode_prompt(maker, request, &rendered->text, &options, out, ret_trace, error);
     mem_free(literal);
     if (r < 0)
-        return too_long(request, out, error);
+        return r;
     if (out->count == 0)
         return api_error_bad(error, "messages", "The chat template made an empty prompt of this.");
     return 0;
@@ -170,10 +228,10 @@ int prompt_from_chat(const struct prompt_maker *maker, const struct api_request 
     return r;
 }
 
-static int copy_ids(const struct api_prompt *prompt, uint32_t vocab_size, struct token_ids *out,
-                    struct api_error *error)
+static int copy_ids(const struct api_request *request, const struct api_prompt *prompt,
+                    uint32_t vocab_size, struct token_ids *out, struct api_error *error)
 {
-    if (prompt->ids_count > out->count_max)
+    if (request->truncate == 0 && prompt->ids_count > out->count_max)
         return api_error_set(error, 400, "context_length_exceeded", "prompt",
                              "This model's maximum context length is %zu tokens, and the prompt "
                              "alone has %zu; at least 1 must be left for the answer. Please "
@@ -185,10 +243,8 @@ static int copy_ids(const struct api_prompt *prompt, uint32_t vocab_size, struct
                                  "Token id %u at position %zu is out of vocabulary: this model has "
                                  "%u.",
                                  prompt->ids[i], i, vocab_size);
-        int r = token_ids_add(out, prompt->ids[i]);
-        ASSERT(r == 0); /* they were counted */
     }
-    return 0;
+    return take_ids(request, prompt->ids, prompt->ids_count, out, error);
 }
 
 int prompt_from_completion(const struct prompt_maker *maker, const struct api_request *request,
@@ -198,10 +254,11 @@ int prompt_from_completion(const struct prompt_maker *maker, const struct api_re
     const struct tokenize_options options = {.add_special = request->add_special_tokens,
                                              .parse_special = true};
     if (!prompt->text)
-        return copy_ids(prompt, tokenizer_card(maker->tokenizer)->vocab_size, out, error);
-    if (cannot_fit(maker, prompt->bytes, out) ||
-        encode(maker, request, prompt->text, prompt->bytes, &options, out, ret_trace) < 0)
-        return too_long(request, out, error);
+        return copy_ids(request, prompt, tokenizer_card(maker->tokenizer)->vocab_size, out, error);
+    const struct buffer text = {.data = (char *)prompt->text, .bytes = prompt->bytes};
+    int r = encode_prompt(maker, request, &text, &options, out, ret_trace, error);
+    if (r < 0)
+        return r;
     if (out->count == 0 && request->kind == API_COMPLETIONS)
         return api_error_bad(error, "prompt", "'prompt' has no tokens.");
     return 0;

@@ -24,9 +24,13 @@ struct prompt_maker {
 /* The longest token of a card, as stored (never shorter than the text it stands for). */
 size_t prompt_token_bytes_max(const struct model_card *card);
 
-/* Append the ids to *out. -EINVAL: *error is filled; past out->count_max, the model's context, it
- * is 400 context_length_exceeded. *ret_trace (all zeroes before) is filled for texts; NULL: not
- * wanted. */
+/* A prompt that is cut (truncate_prompt_tokens) is tokenized whole first: so much text at most. */
+#define PROMPT_TRUNCATE_BYTES_MAX ((size_t)2 << 20)
+
+/* Append the ids to *out, which is empty; cut as the request says: its last ones, or its first.
+ * -EINVAL: *error is filled; past out->count_max, the model's context, it is 400
+ * context_length_exceeded. *ret_trace (all zeroes before) is filled for texts that are not cut;
+ * NULL: not wanted. */
 int prompt_from_chat(const struct prompt_maker *maker, const struct api_request *request,
                      struct token_ids *out, struct prompt_trace *ret_trace,
                      struct api_error *error);

@@ -5,11 +5,14 @@
 #include "router/api/request_json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "proto/base/json.h"
+#include "proto/sampling_limits.h"
 #include "router/api/fields.h"
 #include "router/api/messages.h"
+#include "router/api/token_rules.h"
 #include "router/api/tool_fields.h"
 
 #define CHAT (1u << API_CHAT)
@@ -87,31 +90,6 @@ static int refuse_memory(struct field_reader *reader, const char *name)
                          "'%s' needs more memory than a request may have.", name);
 }
 
-static int read_ids(struct field_reader *reader, const char *name, const json_t *list,
-                    const uint32_t **ret_ids, size_t *ret_count)
-{
-    size_t count = json_array_size(list);
-
-    if (count > PROMPT_IDS_MAX)
-        return api_error_bad(reader->error, name, "'%s' has %zu token ids; at most %u are taken.",
-                             name, count, PROMPT_IDS_MAX);
-    uint32_t *ids = arena_alloc(reader->arena, (count ? count : 1) * sizeof(*ids));
-    if (!ids)
-        return refuse_memory(reader, name);
-    for (size_t i = 0; i < count; i++) {
-        int64_t id = -1;
-        const json_t *value = json_array_get(list, i);
-        if (fields_integer(value, &id) < 0 || id < 0 || id >= (int64_t)UINT32_MAX)
-            return api_error_bad(reader->error, name,
-                                 "'%s' must hold token ids: entry %zu is no integer from 0 on.",
-                                 name, i);
-        ids[i] = (uint32_t)id;
-    }
-    *ret_ids = ids;
-    *ret_count = count;
-    return 0;
-}
-
 static int read_one_prompt(struct field_reader *reader, const json_t *value,
                            struct api_prompt *prompt)
 {
@@ -125,7 +103,8 @@ static int read_one_prompt(struct field_reader *reader, const json_t *value,
                              "'prompt' must be a string, a list of strings, a list of token ids or "
                              "a list of such lists; it holds %s.",
                              fields_type_name(value));
-    int r = read_ids(reader, "prompt", value, &prompt->ids, &prompt->ids_count);
+    int r = token_rules_read_ids(reader, "prompt", value, PROMPT_IDS_MAX, &prompt->ids,
+                                 &prompt->ids_count);
     if (r == 0 && prompt->ids_count == 0)
         return api_error_bad(reader->error, "prompt", "'prompt' has no tokens.");
     return r;
@@ -159,15 +138,12 @@ static int read_tokens(struct field_reader *reader, const struct field *field, c
 {
     struct api_request *request = request_of(reader);
 
-    if (!json_is_array(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
-                             field->name, fields_type_name(value));
     request->prompts = arena_zalloc(reader->arena, sizeof(*request->prompts));
     if (!request->prompts)
         return refuse_memory(reader, field->name);
     request->prompts_count = 1;
-    return read_ids(reader, field->name, value, &request->prompts->ids,
-                    &request->prompts->ids_count);
+    return token_rules_read_ids(reader, field->name, value, PROMPT_IDS_MAX, &request->prompts->ids,
+                                &request->prompts->ids_count);
 }
 
 /* ---- sampling ---- */
@@ -212,13 +188,8 @@ static int read_stop_ids(struct field_reader *reader, const struct field *field,
 {
     struct api_request *request = request_of(reader);
 
-    if (!json_is_array(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
-                             field->name, fields_type_name(value));
-    if (json_array_size(value) > API_STOP_IDS_MAX)
-        return api_error_bad(reader->error, field->name, "'%s' has %zu ids; at most %u fit.",
-                             field->name, json_array_size(value), API_STOP_IDS_MAX);
-    return read_ids(reader, field->name, value, &request->stop_ids, &request->stop_ids_count);
+    return token_rules_read_ids(reader, field->name, value, API_STOP_IDS_MAX, &request->stop_ids,
+                                &request->stop_ids_count);
 }
 
 static int read_top_k(struct field_reader *reader, const struct field *field, const json_t *value)
@@ -238,6 +209,79 @@ static int read_seed(struct field_reader *reader, const struct field *field, con
     row.type = FIELD_I64;
     request_of(reader)->has_seed = true;
     return fields_read_value(&row, value, reader);
+}
+
+/* 0 is a number here: completions that only echo ask for it. */
+static int read_max_tokens(struct field_reader *reader, const struct field *field,
+                           const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    struct field row = *field;
+
+    row.type = FIELD_U32;
+    row.min = reader->kind == COMPLETIONS ? 0 : 1;
+    int r = fields_read_value(&row, value, reader);
+    request->score_only = r == 0 && request->tokens_max == 0;
+    return r;
+}
+
+static int read_prompt_logprobs(struct field_reader *reader, const struct field *field,
+                                const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    struct field row = *field;
+    bool stream = json_is_true(json_object_get(request->root, "stream"));
+
+    row.type = FIELD_U32;
+    int r = fields_read_value(&row, value, reader);
+    if (r == 0 && stream && request->prompt_logprobs > 0)
+        return api_error_bad(reader->error, field->name,
+                             "'prompt_logprobs' is not available with 'stream'.");
+    if (r == 0)
+        request->prompt_logprobs = stream ? 0 : request->prompt_logprobs + 1;
+    return r;
+}
+
+static int read_truncate(struct field_reader *reader, const struct field *field,
+                         const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    int64_t number = 0;
+
+    if (!json_is_number(value) || fields_integer(value, &number) < 0)
+        return api_error_bad(reader->error, field->name, "'%s' must be an integer, not %s.",
+                             field->name, fields_type_name(value));
+    if (number != -1 && (number < 1 || (double)number > field->max))
+        return api_error_bad(reader->error, field->name,
+                             "'%s' is %" PRId64 "; it must be -1 (as many as fit) or from 1 to "
+                             "%.0f.",
+                             field->name, number, field->max);
+    request->truncate = number == -1 ? API_TRUNCATE_MODEL_MAX : (uint32_t)number;
+    return 0;
+}
+
+static int read_truncation_side(struct field_reader *reader, const struct field *field,
+                                const json_t *value)
+{
+    const char *side = json_string_value(value);
+
+    if (!side || (strcmp(side, "left") != 0 && strcmp(side, "right") != 0))
+        return api_error_bad(reader->error, field->name, "'%s' must be \"left\" or \"right\".",
+                             field->name);
+    request_of(reader)->truncate_right = strcmp(side, "right") == 0;
+    return 0;
+}
+
+/* Text is all that is written here. */
+static int read_modalities(struct field_reader *reader, const struct field *field,
+                           const json_t *value)
+{
+    const char *only = json_string_value(json_array_get(value, 0));
+
+    if (json_array_size(value) == 1 && only && strcmp(only, "text") == 0)
+        return 0;
+    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                         "'%s' other than [\"text\"] is not supported.", field->name);
 }
 
 /* Chat: `logprobs` is a switch, `top_logprobs` the number. Completions: `logprobs` is the number.
@@ -378,33 +422,34 @@ static int read_priority(struct field_reader *reader, const struct field *field,
 }
 
 #define AT(field_) offsetof(struct api_request, field_)
-#define DOUBLE_ROW(name_, kinds_, field_, min_, above_, max_)             \
+#define DOUBLE_ROW(name_, kinds_, field_, min_, above_, max_)                   \
+    {                                                                           \
+        name_, FIELD_DOUBLE, kinds_, AT(field_), min_, max_, above_, NULL, NULL \
+    }
+#define U32_ROW(name_, kinds_, field_, min_, max_)                          \
+    {                                                                       \
+        name_, FIELD_U32, kinds_, AT(field_), min_, max_, false, NULL, NULL \
+    }
+#define BOOL_ROW(name_, kinds_, field_)                                \
+    {                                                                  \
+        name_, FIELD_BOOL, kinds_, AT(field_), 0, 0, false, NULL, NULL \
+    }
+#define TEXT_ROW(name_, kinds_, field_, max_)                             \
     {                                                                     \
-        name_, FIELD_DOUBLE, kinds_, AT(field_), min_, max_, above_, NULL \
+        name_, FIELD_TEXT, kinds_, AT(field_), 0, max_, false, NULL, NULL \
     }
-#define U32_ROW(name_, kinds_, field_, min_, max_)                    \
-    {                                                                 \
-        name_, FIELD_U32, kinds_, AT(field_), min_, max_, false, NULL \
+#define READ_ROW(name_, kinds_, field_, min_, max_, read_)                      \
+    {                                                                           \
+        name_, FIELD_CUSTOM, kinds_, AT(field_), min_, max_, false, read_, NULL \
     }
-#define BOOL_ROW(name_, kinds_, field_)                          \
-    {                                                            \
-        name_, FIELD_BOOL, kinds_, AT(field_), 0, 0, false, NULL \
+#define IGNORED_ROW(name_)                                    \
+    {                                                         \
+        name_, FIELD_IGNORED, ALL, 0, 0, 0, false, NULL, NULL \
     }
-#define TEXT_ROW(name_, kinds_, field_, max_)                       \
-    {                                                               \
-        name_, FIELD_TEXT, kinds_, AT(field_), 0, max_, false, NULL \
-    }
-#define READ_ROW(name_, kinds_, field_, min_, max_, read_)                \
-    {                                                                     \
-        name_, FIELD_CUSTOM, kinds_, AT(field_), min_, max_, false, read_ \
-    }
-#define IGNORED_ROW(name_)                              \
-    {                                                   \
-        name_, FIELD_IGNORED, ALL, 0, 0, 0, false, NULL \
-    }
-#define REFUSED_ROW(name_)                              \
-    {                                                   \
-        name_, FIELD_REFUSED, ALL, 0, 0, 0, false, NULL \
+#define REFUSED_ROW(name_) REFUSED_BECAUSE(name_, NULL)
+#define REFUSED_BECAUSE(name_, why_)                          \
+    {                                                         \
+        name_, FIELD_REFUSED, ALL, 0, 0, 0, false, NULL, why_ \
     }
 
 /* clang-format off */
@@ -420,7 +465,7 @@ static const struct field table[] = {
     BOOL_ROW("return_token_strs", TOKENIZE, return_token_strs),
     READ_ROW("prompt", COMPLETIONS | TOKENIZE, prompts, 0, 0, read_prompt),
     READ_ROW("tokens", DETOKENIZE, prompts, 0, 0, read_tokens),
-    BOOL_ROW("echo", COMPLETIONS, echo),
+    BOOL_ROW("echo", ANSWERS, echo),
     DOUBLE_ROW("temperature", ANSWERS, temperature, 0, false, 1e6),
     DOUBLE_ROW("top_p", ANSWERS, top_p, 0, true, 1),
     DOUBLE_ROW("min_p", ANSWERS, min_p, 0, false, 1),
@@ -429,7 +474,7 @@ static const struct field table[] = {
     DOUBLE_ROW("repetition_penalty", ANSWERS, repetition_penalty, 0.01, false, 2),
     DOUBLE_ROW("presence_penalty", ANSWERS, presence_penalty, -2, false, 2),
     DOUBLE_ROW("frequency_penalty", ANSWERS, frequency_penalty, -2, false, 2),
-    U32_ROW("max_tokens", ANSWERS, tokens_max, 1, TOKENS_LIMIT),
+    READ_ROW("max_tokens", ANSWERS, tokens_max, 0, TOKENS_LIMIT, read_max_tokens),
     U32_ROW("max_completion_tokens", CHAT, tokens_max, 1, TOKENS_LIMIT), /* wins over max_tokens */
     U32_ROW("min_tokens", ANSWERS, tokens_min, 0, TOKENS_LIMIT),
     READ_ROW("stop", ANSWERS, stop, 0, 0, read_stop),
@@ -439,6 +484,16 @@ static const struct field table[] = {
     BOOL_ROW("skip_special_tokens", ANSWERS, skip_special_tokens),
     READ_ROW("top_logprobs", CHAT, logprobs, 0, API_TOP_LOGPROBS_MAX, read_top_logprobs),
     READ_ROW("logprobs", ANSWERS, logprobs, 0, API_TOP_LOGPROBS_MAX, read_logprobs),
+    BOOL_ROW("return_tokens_as_token_ids", ANSWERS, tokens_as_ids),
+    READ_ROW("prompt_logprobs", ANSWERS, prompt_logprobs, 0, PROMPT_LOGPROBS_MAX,
+             read_prompt_logprobs),
+    READ_ROW("logit_bias", ANSWERS, bias_ids, 0, 0, token_rules_read_bias),
+    READ_ROW("allowed_token_ids", ANSWERS, allowed_ids, 0, 0, token_rules_read_allowed),
+    READ_ROW("bad_words", ANSWERS, bad_words, 0, 0, token_rules_read_bad_words),
+    READ_ROW("truncate_prompt_tokens", ANSWERS, truncate, -1, TOKENS_LIMIT, read_truncate),
+    READ_ROW("truncation_side", ANSWERS, truncate_right, 0, 0, read_truncation_side),
+    BOOL_ROW("return_token_ids", ANSWERS, return_ids),
+    TEXT_ROW("request_id", ANSWERS, request_id, 128),
     U32_ROW("n", ANSWERS, n, 1, API_N_MAX),
     BOOL_ROW("stream", ANSWERS, stream),
     READ_ROW("stream_options", ANSWERS, include_usage, 0, 0, read_stream_options),
@@ -454,20 +509,32 @@ static const struct field table[] = {
     READ_ROW("function_call", ALL, tools, 0, 0, tool_fields_refuse_old),
     READ_ROW("best_of", ANSWERS, explain, 0, 0, read_best_of),
     IGNORED_ROW("user"),
-    IGNORED_ROW("request_id"),
     IGNORED_ROW("metadata"),
     IGNORED_ROW("store"),
     IGNORED_ROW("service_tier"),
     IGNORED_ROW("length_penalty"), /* beam search only */
-    IGNORED_ROW("spaces_between_special_tokens"),
-    REFUSED_ROW("logit_bias"),
-    REFUSED_ROW("suffix"),
-    REFUSED_ROW("use_beam_search"),
-    REFUSED_ROW("logits_processors"),
-    REFUSED_ROW("prompt_logprobs"),
-    REFUSED_ROW("truncate_prompt_tokens"),
-    REFUSED_ROW("allowed_token_ids"),
-    REFUSED_ROW("bad_words"),
+    IGNORED_ROW("spaces_between_special_tokens"), /* no tokenizer here puts any */
+    IGNORED_ROW("detokenize"), /* vLLM's Python interface only */
+    IGNORED_ROW("vllm_xargs"),
+    IGNORED_ROW("kv_transfer_params"),
+    IGNORED_ROW("stream_interval"), /* a hint: every step's tokens are sent at once */
+    IGNORED_ROW("mm_processor_kwargs"),
+    IGNORED_ROW("media_io_kwargs"),
+    IGNORED_ROW("prediction"), /* a hint for speculation */
+    IGNORED_ROW("prompt_cache_key"), /* caches are found by content */
+    IGNORED_ROW("prompt_cache_retention"),
+    IGNORED_ROW("safety_identifier"),
+    IGNORED_ROW("verbosity"),
+    READ_ROW("modalities", CHAT, explain, 0, 0, read_modalities),
+    REFUSED_BECAUSE("suffix", ": an answer goes on where the prompt ends"),
+    REFUSED_BECAUSE("use_beam_search", "; 'n' is"),
+    REFUSED_BECAUSE("logits_processors", ": code of clients is not run here; 'logit_bias' is"),
+    REFUSED_BECAUSE("return_prompt_text", "; 'echo' and 'return_token_ids' are"),
+    REFUSED_ROW("prompt_embeds"),
+    REFUSED_ROW("logprob_token_ids"),
+    REFUSED_ROW("repetition_detection"),
+    REFUSED_ROW("thinking_token_budget"),
+    REFUSED_ROW("web_search_options"),
     REFUSED_ROW("chat_template"),
     REFUSED_ROW("audio"),
     REFUSED_ROW("guided_json"),
@@ -475,7 +542,7 @@ static const struct field table[] = {
     REFUSED_ROW("guided_choice"),
     REFUSED_ROW("guided_grammar"),
     REFUSED_ROW("structured_outputs"),
-    {NULL, FIELD_IGNORED, 0, 0, 0, 0, false, NULL},
+    {NULL, FIELD_IGNORED, 0, 0, 0, 0, false, NULL, NULL},
 };
 /* clang-format on */
 
@@ -519,9 +586,12 @@ static int check_together(struct api_request *request, struct api_error *error)
     int r = tool_fields_check(request, error);
     if (r < 0)
         return r;
-    if (request->echo && request->logprobs > 0)
-        return api_error_set(error, 400, "unsupported_parameter", "logprobs",
-                             "'logprobs' together with 'echo' is not supported yet.");
+    if (request->score_only && !request->echo)
+        return api_error_bad(error, "max_tokens",
+                             "'max_tokens' is 0; it must be at least 1 unless 'echo' is true.");
+    if (request->score_only && request->tokens_min > 0)
+        return api_error_bad(error, "min_tokens", "'min_tokens' is %u, more than 'max_tokens' 0.",
+                             request->tokens_min);
     if (request->tokens_max > 0 && request->tokens_min > request->tokens_max)
         return api_error_bad(error, "min_tokens", "'min_tokens' is %u, more than 'max_tokens' %u.",
                              request->tokens_min, request->tokens_max);
@@ -550,6 +620,11 @@ int request_json_parse(enum api_kind kind, const void *body, size_t bytes, struc
         !json_is_boolean(json_object_get(ret->root, "add_special_tokens")))
         ret->add_special_tokens = false;
     return r == 0 ? check_together(ret, error) : r;
+}
+
+const struct field *request_json_table(void)
+{
+    return table;
 }
 
 void api_request_done(struct api_request *request)

@@ -17,6 +17,7 @@
 
 #include "proto/base/arena.h"
 #include "router/api/errors.h"
+#include "router/api/fields.h"
 #include "router/session/history.h"
 
 enum api_kind { API_CHAT = 0, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE };
@@ -27,6 +28,13 @@ enum api_kind { API_CHAT = 0, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE };
 #define API_N_MAX 16u
 #define API_TOP_LOGPROBS_MAX 20u
 #define API_TOP_K_UNSET INT64_MIN
+#define API_TRUNCATE_MODEL_MAX UINT32_MAX
+
+/* A piece of text that lives in the body. */
+struct api_word {
+    const char *text;
+    size_t bytes;
+};
 
 /* Which calls an answer may have; NONE without tools. */
 enum api_tool_choice { API_TOOLS_NONE = 0, API_TOOLS_AUTO, API_TOOLS_REQUIRED, API_TOOLS_NAMED };
@@ -65,6 +73,7 @@ struct api_request {
     bool has_seed;
     int64_t seed;
     uint32_t tokens_max; /* 0: not given */
+    bool score_only;     /* max_tokens is 0: with echo, the prompt alone is answered */
     uint32_t tokens_min;
     const char *stop[API_STOP_MAX];
     size_t stop_bytes[API_STOP_MAX];
@@ -72,7 +81,21 @@ struct api_request {
     const uint32_t *stop_ids;
     size_t stop_ids_count;
     bool ignore_eos, include_stop, skip_special_tokens;
-    uint32_t logprobs; /* 0: none; n + 1: the chosen token and n best */
+    uint32_t logprobs;  /* 0: none; n + 1: the chosen token and n best */
+    bool tokens_as_ids; /* in logprobs a token is called "token_id:N" */
+
+    /* Rules about tokens (token_rules.h). */
+    const uint32_t *bias_ids, *allowed_ids;
+    const float *bias_values;
+    size_t bias_count, allowed_count;
+    const struct api_word *bad_words;
+    size_t bad_words_count;
+
+    uint32_t prompt_logprobs; /* as logprobs, of the prompt's tokens; asked for by name */
+    uint32_t truncate;        /* tokens of the prompt to keep; 0: all; API_TRUNCATE_MODEL_MAX */
+    bool truncate_right;      /* keep the first ones, not the last */
+    bool return_ids;
+    const char *request_id; /* a label; NULL: none */
 
     uint32_t n;
     bool stream, include_usage, continuous_usage;
@@ -90,5 +113,15 @@ struct api_request {
 int request_json_parse(enum api_kind kind, const void *body, size_t bytes, struct arena *arena,
                        struct api_request *ret, struct api_error *error);
 void api_request_done(struct api_request *request);
+/* What a worker must tell of the prompt's tokens, as `prompt_logprobs`: completions that echo want
+ * the log probabilities of what they echo. */
+static inline uint32_t api_request_prompt_logprobs(const struct api_request *request)
+{
+    uint32_t asked = request->prompt_logprobs;
+    bool echoed = request->kind == API_COMPLETIONS && request->echo;
+    return echoed && request->logprobs > asked ? request->logprobs : asked;
+}
+/* The field table, for tests: ends with a row without a name. */
+const struct field *request_json_table(void);
 
 #endif

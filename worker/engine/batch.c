@@ -18,16 +18,18 @@ int batch_init(struct batch *batch, uint32_t rows_max, uint32_t sequences_max, u
     size_t table_bytes = (size_t)sequences_max * table_max * sizeof(uint32_t);
     if (mem_map(table_bytes, &table) < 0)
         return errmsg_set(err, -ENOMEM, "block tables of a step: %zu bytes", table_bytes);
-    *batch = (struct batch){.ids = mem_calloc(rows_max, sizeof(uint32_t)),
-                            .position = mem_calloc(rows_max, sizeof(uint32_t)),
-                            .row_first = mem_calloc(sequences_max + 1, sizeof(uint32_t)),
-                            .table = table,
-                            .out_row = mem_calloc(sequences_max, sizeof(uint32_t)),
-                            .copies = mem_calloc(sequences_max, sizeof(struct step_copy)),
-                            .out_entry = mem_calloc(sequences_max, sizeof(uint32_t)),
-                            .rows_max = rows_max,
-                            .sequences_max = sequences_max,
-                            .table_max = table_max};
+    *batch =
+        (struct batch){.ids = mem_calloc(rows_max, sizeof(uint32_t)),
+                       .position = mem_calloc(rows_max, sizeof(uint32_t)),
+                       .row_first = mem_calloc(sequences_max + 1, sizeof(uint32_t)),
+                       .table = table,
+                       .out_row = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(uint32_t)),
+                       .copies = mem_calloc(sequences_max, sizeof(struct step_copy)),
+                       .out_entry = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(uint32_t)),
+                       .out_score = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(bool)),
+                       .rows_max = rows_max,
+                       .sequences_max = sequences_max,
+                       .table_max = table_max};
     return 0;
 }
 
@@ -41,6 +43,7 @@ void batch_done(struct batch *batch)
     mem_free(batch->out_row);
     mem_free(batch->copies);
     mem_free(batch->out_entry);
+    mem_free(batch->out_score);
     memset(batch, 0, sizeof(*batch));
 }
 
@@ -76,9 +79,26 @@ uint32_t batch_prefill_rows(const struct step_plan *plan)
     return rows;
 }
 
+/* Rows of logits that the entry in place `s`, which begins at `row`, wants. */
+static void add_outputs(struct batch *batch, const struct plan_entry *entry, uint32_t s,
+                        uint32_t row, uint32_t *outputs)
+{
+    for (uint32_t i = 0; i < entry->score_rows; i++) {
+        batch->out_entry[*outputs] = s;
+        batch->out_score[*outputs] = true;
+        batch->out_row[(*outputs)++] = row + entry->score_first + i;
+    }
+    if (!entry->want_token)
+        return;
+    batch->out_entry[*outputs] = s;
+    batch->out_score[*outputs] = false;
+    batch->out_row[(*outputs)++] = row + entry->rows - 1;
+}
+
 void batch_build(struct batch *batch, const struct step_plan *plan)
 {
     uint32_t rows = 0, outputs = 0, stride = 1;
+    ASSERT(plan->scored_rows <= SCORED_ROWS_MAX);
     ASSERT(plan->rows > 0 && plan->rows <= batch->rows_max);
     ASSERT(plan->entries_count <= batch->sequences_max);
     ASSERT(plan->copies_count <= batch->sequences_max);
@@ -100,11 +120,8 @@ void batch_build(struct batch *batch, const struct step_plan *plan)
                entry_blocks(entry) * sizeof(uint32_t));
         memset(batch->table + (size_t)s * stride + entry_blocks(entry), 0,
                (stride - entry_blocks(entry)) * sizeof(uint32_t));
+        add_outputs(batch, entry, s, rows, &outputs);
         rows += entry->rows;
-        if (entry->want_token) {
-            batch->out_entry[outputs] = s;
-            batch->out_row[outputs++] = rows - 1;
-        }
     }
     ASSERT(rows == plan->rows);
     batch->row_first[plan->entries_count] = rows;
@@ -126,5 +143,6 @@ void batch_build_warm_up(struct batch *batch, uint32_t rows)
     batch->row_first[0] = 0;
     batch->row_first[1] = rows;
     batch->out_row[0] = rows - 1;
+    batch->out_score[0] = false;
     point_at_arrays(batch, rows, 1, 1, blocks, 0);
 }

@@ -11,8 +11,10 @@
 struct batch {
     uint32_t *ids, *position, *row_first, *table, *out_row;
     struct step_copy *copies;
-    /* Of the i-th entry that wants a token: its place in the plan. */
+    /* Of the i-th row of logits: its entry's place in the plan, and whether it scores a prompt
+     * token (else it is sampled). An entry's scored rows come before its sampled one. */
     uint32_t *out_entry;
+    bool *out_score;
     uint32_t rows_max, sequences_max, table_max;
     struct step_descriptor descriptor; /* points into the arrays above */
 };

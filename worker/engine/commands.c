@@ -76,6 +76,7 @@ static void on_submit(struct engine *engine, struct command *command)
         refuse_by_errno(engine, command, r, err.text);
         return;
     }
+    command->params.rules = NULL; /* the sequence's now */
     log_debug("queued", "req=%s prompt_tokens=%u", command->request_id,
               command->params.prompt_tokens);
 }

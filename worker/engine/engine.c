@@ -54,13 +54,15 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
 
     engine->settings = *settings;
     engine->commands = queue_new(ENGINE_COMMANDS_MAX);
-    engine->outbox = outbox_new(at_once + ENGINE_COMMANDS_PER_TURN, sched->sequences_max);
+    engine->outbox =
+        outbox_new(at_once + ENGINE_COMMANDS_PER_TURN, sched->sequences_max + SCORED_ROWS_MAX);
     engine->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ASSERT(engine->fd >= 0);
     (void)pthread_mutex_init(&engine->status_lock, NULL);
     engine->requests = requests_new(at_once);
     engine->sampler = sampler_new(sched->vocab_size);
     engine->results = mem_calloc(sched->sequences_max, sizeof(*engine->results));
+    engine->scores = mem_calloc(SCORED_ROWS_MAX, sizeof(*engine->scores));
     engine->commit_items = mem_calloc(at_once, sizeof(*engine->commit_items));
     kv_events_init(&engine->kv_events, engine->outbox);
     const struct block_pool_settings pool = {
@@ -74,7 +76,8 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     if (r == 0)
         r = batch_init(&engine->batch, sched->step_tokens_max, sched->sequences_max, table_max,
                        err);
-    engine->logits_bytes = (size_t)sched->sequences_max * sched->vocab_size * sizeof(float);
+    engine->logits_bytes =
+        ((size_t)sched->sequences_max + SCORED_ROWS_MAX) * sched->vocab_size * sizeof(float);
     if (r == 0 && mem_map(engine->logits_bytes, &logits) < 0)
         r = errmsg_set(err, -ENOMEM, "logits of %u sequences: %zu bytes", sched->sequences_max,
                        engine->logits_bytes);
@@ -106,6 +109,7 @@ void engine_free(struct engine *engine)
     if (engine->logits != NULL)
         mem_unmap(engine->logits, engine->logits_bytes);
     mem_free(engine->results);
+    mem_free(engine->scores);
     mem_free(engine->commit_items);
     outbox_free(engine->outbox); /* after the pool: its events point into it */
     (void)pthread_mutex_destroy(&engine->status_lock);
@@ -127,32 +131,58 @@ static int forward(struct engine *engine)
     return rank_model_forward(engine->settings.model, descriptor, engine->logits);
 }
 
-static void sample(struct engine *engine, const struct step_plan *plan)
+static void end_sequence(struct engine *engine, struct sequence *seq, int r)
 {
+    struct request *request = seq->params.owner;
+    bool ruled_out = r == -ENODATA;
+    request->error_code = ruled_out ? 400 : 500;
+    request->error_text = ruled_out ? "allowed_token_ids, bad_words and min_tokens leave no token "
+                                      "that may come next"
+                                    : "the model computed a value that is not a number";
+    if (!ruled_out)
+        log_error("not_a_number", "req=%s position=%u", seq->params.request_id, seq->ids_count);
+    scheduler_cancel(engine->scheduler, seq, SEQ_FINISH_ERROR);
+}
+
+static int sample_row(struct engine *engine, const struct sequence *seq, float *logits,
+                      struct sample_result *ret_result)
+{
+    uint32_t output_count = sequence_output_tokens(seq);
+    bool ban = output_count < seq->params.tokens_min;
+    const struct sample_row row = {
+        .params = &seq->params.sampling,
+        .rules = seq->params.rules,
+        .position = seq->ids_count,
+        .banned = ban ? seq->params.stop_ids : NULL,
+        .banned_count = ban ? seq->params.stop_ids_count : 0,
+        .prompt_ids = seq->ids,
+        .prompt_count = seq->prompt_tokens,
+        .output_ids = seq->ids + seq->prompt_tokens,
+        .output_count = output_count,
+    };
+    memset(ret_result, 0, sizeof(*ret_result));
+    return sampler_sample(engine->sampler, logits, &row, ret_result);
+}
+
+/* Every row of logits: of a prompt token that is scored, or of a token that comes next. */
+static void look_at_logits(struct engine *engine, const struct step_plan *plan)
+{
+    const struct batch *batch = &engine->batch;
     const uint32_t vocab_size = engine->settings.scheduler.vocab_size;
-    for (uint32_t i = 0; i < engine->batch.descriptor.step.outputs; i++) {
-        struct sequence *seq = plan->entries[engine->batch.out_entry[i]].sequence;
-        uint32_t output_count = sequence_output_tokens(seq);
-        bool ban = output_count < seq->params.tokens_min;
-        const struct sample_row row = {
-            .params = &seq->params.sampling,
-            .position = seq->ids_count,
-            .banned = ban ? seq->params.stop_ids : NULL,
-            .banned_count = ban ? seq->params.stop_ids_count : 0,
-            .prompt_ids = seq->ids,
-            .prompt_count = seq->prompt_tokens,
-            .output_ids = seq->ids + seq->prompt_tokens,
-            .output_count = output_count,
-        };
-        memset(&engine->results[i], 0, sizeof(engine->results[i]));
-        if (sampler_sample(engine->sampler, engine->logits + (size_t)i * vocab_size, &row,
-                           &engine->results[i]) == 0)
-            continue;
-        struct request *request = seq->params.owner;
-        request->error_code = 500;
-        request->error_text = "the model computed a value that is not a number";
-        log_error("not_a_number", "req=%s position=%u", seq->params.request_id, row.position);
-        scheduler_cancel(engine->scheduler, seq, SEQ_FINISH_ERROR);
+    uint32_t tokens = 0, scores = 0;
+
+    for (uint32_t i = 0; i < batch->descriptor.step.outputs; i++) {
+        struct sequence *seq = plan->entries[batch->out_entry[i]].sequence;
+        float *logits = engine->logits + (size_t)i * vocab_size;
+        uint32_t position = batch->position[batch->out_row[i]];
+        int r;
+        if (batch->out_score[i])
+            r = sampler_score(engine->sampler, logits, seq->ids[position + 1],
+                              seq->params.prompt_logprobs - 1, &engine->scores[scores++]);
+        else
+            r = sample_row(engine, seq, logits, &engine->results[tokens++]);
+        if (r < 0)
+            end_sequence(engine, seq, r);
     }
 }
 
@@ -184,7 +214,8 @@ static int turn(struct engine *engine, bool *ret_idle)
         int r = forward(engine);
         if (r < 0)
             return r;
-        sample(engine, &plan);
+        look_at_logits(engine, &plan);
+        engine_publish_scores(engine, &plan);
     }
     uint64_t now_ns = clock_ns();
     uint32_t count =

@@ -37,9 +37,10 @@ struct engine {
     struct sampler *sampler;
     struct kv_events kv_events;
     struct batch batch;
-    float *logits; /* [sequences_max, vocab_size] */
+    float *logits; /* [sequences_max + SCORED_ROWS_MAX, vocab_size] */
     size_t logits_bytes;
     struct sample_result *results; /* [sequences_max] */
+    struct sample_result *scores;  /* [SCORED_ROWS_MAX]: of prompt tokens, in order of the plan */
     struct commit_item *commit_items;
     struct output *open;             /* STEP being filled, NULL: no items yet */
     struct scheduler_counts counted; /* what the metrics already hold */
@@ -56,6 +57,8 @@ void engine_refuse_all(struct engine *engine, int code, const char *text);
 
 /* publish.c: an item of this step's output, zeroed but for router and id. */
 struct output_item *engine_add_item(struct engine *engine, uint32_t router, const char *request_id);
+/* The step's scores of prompt tokens, before its commit. */
+void engine_publish_scores(struct engine *engine, const struct step_plan *plan);
 void engine_publish_commit(struct engine *engine, uint32_t items_count, uint64_t now_ns);
 /* Events first, then the items. */
 void engine_flush(struct engine *engine);

@@ -60,6 +60,8 @@ struct output_item {
     bool has_token, first;
     bool refused;     /* answered with an Error message: the id belongs to a running request */
     int32_t logprobs; /* index into output.logprobs, -1: none */
+    /* Of prompt tokens from `scores_from` on: so many of output.logprobs, from `scores` on. */
+    uint32_t scores, scores_count, scores_from;
     uint32_t id;
     enum sequence_finish finish;
     uint32_t cached_tokens, computed_tokens; /* with `first` */

@@ -9,6 +9,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "proto/base/queue.h"
+#include "worker/sample/rules.h"
 
 struct outbox {
     struct queue *spare, *ready;
@@ -27,6 +28,7 @@ struct command *command_new(enum command_kind kind, uint32_t prompt_tokens)
 
 void command_free(struct command *command)
 {
+    sample_rules_free(command->params.rules);
     mem_free(command);
 }
 

@@ -3,6 +3,7 @@
  * Order within a step: changes of the block index first, then the tokens. The router then knows
  * which blocks an answer left behind before it hears that the answer ended. */
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/base/assert.h"
 #define LOG_MODULE "engine"
@@ -120,6 +121,29 @@ static void tell_finish(struct engine *engine, const struct commit_item *commit,
               sequence_output_tokens(commit->sequence));
     requests_remove(engine->requests, request);
     scheduler_release(engine->scheduler, commit->sequence);
+}
+
+void engine_publish_scores(struct engine *engine, const struct step_plan *plan)
+{
+    const struct sample_result *scores = engine->scores;
+
+    for (uint32_t s = 0; s < plan->entries_count; s++) {
+        const struct plan_entry *entry = &plan->entries[s];
+        const struct sequence *seq = entry->sequence;
+        const struct request *request = seq->params.owner;
+        uint32_t count = entry->score_rows;
+        scores += count;
+        if (count == 0 || seq->finish != SEQ_FINISH_NONE)
+            continue;
+        struct output_item *item = engine_add_item(engine, request->router, request->id);
+        struct output *output = engine->open;
+        ASSERT(output->logprobs_count + count <= output->logprobs_max);
+        item->scores = output->logprobs_count;
+        item->scores_count = count;
+        item->scores_from = seq->scored + 1;
+        memcpy(output->logprobs + output->logprobs_count, scores - count, count * sizeof(*scores));
+        output->logprobs_count += count;
+    }
 }
 
 void engine_publish_commit(struct engine *engine, uint32_t items_count, uint64_t now_ns)

@@ -5,6 +5,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "worker/sched/scheduler.h"
 
 int rank_model_open(const struct rank_model_settings *settings, struct rank_model **ret_model,
                     struct errmsg *err)
@@ -44,7 +45,7 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
                                              .backend = model->backend,
                                              .comm = model->comm,
                                              .rows_max = limits->rows_max,
-                                             .outputs_max = limits->sequences_max,
+                                             .outputs_max = limits->sequences_max + SCORED_ROWS_MAX,
                                              .positions_max = limits->context_tokens_max,
                                              .kv_blocks = limits->kv_blocks};
     r = decoder_new(&decoder, &model->decoder, err);

@@ -1,8 +1,8 @@
 /* sampler.c - logits -> token.
  *
- *   penalties -> mask -> greedy: the best
- *                     -> weights exp((logit - max) / temperature) -> min-p -> top-k -> top-p ->
- * draw
+ *   rules -> penalties -> mask -> greedy: the best
+ *                              -> weights exp((logit - max) / temperature) -> min-p -> top-k
+ *                                 -> top-p -> draw
  *
  * Each filter keeps the best n of one order (logit descending, id ascending), so filters are cuts
  * in that order and their set is the smallest one: nothing is sorted. The draw walks the kept
@@ -20,6 +20,7 @@
 #include "proto/base/rng.h"
 #include "worker/sample/logprobs.h"
 #include "worker/sample/penalties.h"
+#include "worker/sample/rules.h"
 #include "worker/sample/select.h"
 #include "worker/sample/weight.h"
 
@@ -55,8 +56,8 @@ void sampler_free(struct sampler *sampler)
     mem_free(sampler);
 }
 
-/* The best token, lowest id on ties. -EIO: a NaN, an infinity, or all are -inf. */
-static int find_best(const float *logits, uint32_t vocab_size, uint32_t *ret_id)
+/* The best token, lowest id on ties. -EIO: a NaN or an infinity; `none`: all are -inf. */
+static int find_best(const float *logits, uint32_t vocab_size, int none, uint32_t *ret_id)
 {
     uint32_t best = 0;
     bool nan = false;
@@ -67,7 +68,7 @@ static int find_best(const float *logits, uint32_t vocab_size, uint32_t *ret_id)
             best = i;
     }
     if (nan || isinf(logits[best]))
-        return -EIO;
+        return nan || logits[best] > 0 ? -EIO : none;
     *ret_id = best;
     return 0;
 }
@@ -148,18 +149,20 @@ int sampler_sample(struct sampler *sampler, float *logits, const struct sample_r
     uint32_t logprobs = row->params->logprobs;
     uint32_t best;
 
-    int r = find_best(logits, sampler->vocab_size, &best);
+    int r = find_best(logits, sampler->vocab_size, -EIO, &best);
     if (r < 0)
         return r;
     float untouched_max = logits[best];
     if (logprobs > 0)
         memcpy(sampler->untouched, logits, sampler->vocab_size * sizeof(*logits));
+    if (row->rules != NULL)
+        sample_rules_apply(row->rules, logits, row->output_ids, row->output_count);
     penalties_apply(row, logits, sampler->vocab_size, sampler->counts);
     for (uint32_t i = 0; i < row->banned_count; i++) {
         ASSERT(row->banned[i] < sampler->vocab_size);
         logits[row->banned[i]] = -INFINITY;
     }
-    r = find_best(logits, sampler->vocab_size, &best);
+    r = find_best(logits, sampler->vocab_size, -ENODATA, &best);
     if (r < 0)
         return r;
     struct sample_result result = {.id = best};
@@ -168,6 +171,21 @@ int sampler_sample(struct sampler *sampler, float *logits, const struct sample_r
     if (logprobs > 0)
         logprobs_fill(sampler->untouched, sampler->vocab_size, untouched_max, logprobs - 1,
                       sampler->weights, &sampler->bins, &result);
+    *ret_result = result;
+    return 0;
+}
+
+int sampler_score(struct sampler *sampler, const float *logits, uint32_t id, uint32_t top,
+                  struct sample_result *ret_result)
+{
+    struct sample_result result = {.id = id};
+    uint32_t best;
+
+    int r = find_best(logits, sampler->vocab_size, -EIO, &best);
+    if (r < 0)
+        return r;
+    logprobs_fill(logits, sampler->vocab_size, logits[best], top, sampler->weights, &sampler->bins,
+                  &result);
     *ret_result = result;
     return 0;
 }

@@ -2,8 +2,9 @@
  *
  * A row's token depends on its logits, its parameters, its seed and its position only: the random
  * number is Philox(seed, position of the new token), so batch, preemption and restart of the step
- * cannot change it. Order as in vLLM: penalties, logit mask (tokens_min), temperature, min-p,
- * top-k, top-p, draw. Greedy ties: lowest id. Thread: engine's; scratch is the sampler's. */
+ * cannot change it. Order as in vLLM: the request's rules (rules.h), penalties, logit mask
+ * (tokens_min), temperature, min-p, top-k, top-p, draw. Greedy ties: lowest id. Thread: engine's;
+ * scratch is the sampler's. */
 #ifndef REFRAIN_WORKER_SAMPLE_SAMPLER_H
 #define REFRAIN_WORKER_SAMPLE_SAMPLER_H
 
@@ -13,6 +14,8 @@
 #include "proto/base/errmsg.h"
 
 #define SAMPLE_LOGPROBS_MAX 21 /* n <= 20 */
+
+struct sample_rules;
 
 struct sample_params {
     double temperature; /* 0 (below 1e-6): greedy */
@@ -27,7 +30,8 @@ struct sample_params {
 /* What one row needs besides its logits. */
 struct sample_row {
     const struct sample_params *params;
-    uint32_t position;      /* of the token being sampled: its Philox draw */
+    const struct sample_rules *rules; /* NULL: none */
+    uint32_t position;                /* of the token being sampled: its Philox draw */
     const uint32_t *banned; /* ids that must not be sampled now (stop ids before tokens_min) */
     uint32_t banned_count;
     const uint32_t *prompt_ids; /* for penalties; may be NULL when they are off */
@@ -50,9 +54,13 @@ struct sampler;
 struct sampler *sampler_new(uint32_t vocab_size);
 void sampler_free(struct sampler *sampler);
 /* logits [vocab_size] are scribbled on. -EIO: a NaN or +inf among them (a kernel bug or broken
- * weights), or none is left after the mask; *ret_result is untouched then. */
+ * weights); -ENODATA: rules and mask leave no token. *ret_result is untouched then. */
 int sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
                    struct sample_result *ret_result);
+/* How likely was `id` here, and which were the `top` (at most SAMPLE_LOGPROBS_MAX) best? -EIO as
+ * above. */
+int sampler_score(struct sampler *sampler, const float *logits, uint32_t id, uint32_t top,
+                  struct sample_result *ret_result);
 /* Every number in range? -EINVAL and a sentence that names the parameter otherwise. NaN is refused.
  */
 int sample_params_check(const struct sample_params *params, struct errmsg *err);

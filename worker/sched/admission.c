@@ -14,7 +14,6 @@
  * block. A copy's source is referenced until commit, so that nothing taken in this plan can evict
  * it. Cost: a step looks at CANDIDATES_MAX requests at most. */
 #include "proto/base/assert.h"
-#include "worker/sched/chunk.h"
 #include "worker/sched/scheduler_internal.h"
 
 #define BYPASS_MAX 8u
@@ -29,7 +28,8 @@ struct reuse {
 
 static bool may_reuse(const struct scheduler *s, const struct sequence *seq)
 {
-    return block_pool_caching(s->pool) && !seq->params.no_prefix_reuse;
+    return block_pool_caching(s->pool) && !seq->params.no_prefix_reuse &&
+           seq->params.prompt_logprobs == 0; /* a block's logits are not kept */
 }
 
 static struct block_hash parent_of(const struct sequence *seq, uint32_t block)
@@ -206,10 +206,13 @@ void admission_run(struct scheduler *s, uint64_t now_ns)
             block(&blocked, seq);
             continue;
         }
-        const struct chunk_limits limits = {scheduler_budget(s), BLOCK_TOKENS};
         uint32_t computed = reuse.blocks * BLOCK_TOKENS + reuse.copy_tokens;
-        if (chunk_next(&limits, computed, seq->ids_count) == 0)
-            return; /* the step is full */
+        if (scheduler_chunk_rows(s, seq, computed) == 0) {
+            if (scheduler_to_score(seq) == 0 || scheduler_budget(s) < BLOCK_TOKENS)
+                return;           /* the step is full */
+            block(&blocked, seq); /* of scored rows only */
+            continue;
+        }
         count_bypass(&blocked);
         admit(s, seq, &reuse, now_ns);
     }

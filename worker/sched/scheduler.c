@@ -222,6 +222,22 @@ static void expire(struct scheduler *s, struct list *list, uint64_t now_ns)
     }
 }
 
+/* Row p tells of prompt token p + 1; what a preemption makes us compute again was told already. */
+static void add_scores(struct scheduler *s, struct plan_entry *entry)
+{
+    const struct sequence *seq = entry->sequence;
+    uint32_t end = entry->first_position + entry->rows;
+    uint32_t last = seq->prompt_tokens - 1;
+
+    if (scheduler_to_score(seq) == 0 || end <= seq->scored)
+        return;
+    ASSERT(entry->first_position <= seq->scored);
+    entry->score_first = seq->scored - entry->first_position;
+    entry->score_rows = (end < last ? end : last) - seq->scored;
+    s->scored_rows += entry->score_rows;
+    ASSERT(s->scored_rows <= SCORED_ROWS_MAX);
+}
+
 static void add_entry(struct scheduler *s, struct sequence *seq, uint32_t rows)
 {
     ASSERT(rows > 0 && rows <= scheduler_budget(s));
@@ -232,14 +248,27 @@ static void add_entry(struct scheduler *s, struct sequence *seq, uint32_t rows)
         .rows = rows,
         .want_token = seq->computed + rows == seq->ids_count,
     };
+    add_scores(s, &s->entries[s->entries_count - 1]);
     s->rows += rows;
     seq->in_step = true;
 }
 
+uint32_t scheduler_chunk_rows(const struct scheduler *s, const struct sequence *seq,
+                              uint32_t computed)
+{
+    struct chunk_limits limits = {scheduler_budget(s), BLOCK_TOKENS};
+
+    if (scheduler_to_score(seq) > 0) {
+        ASSERT(computed <= seq->scored);
+        uint32_t rows = seq->scored - computed + SCORED_ROWS_MAX - s->scored_rows;
+        limits.step_tokens = rows < limits.step_tokens ? rows : limits.step_tokens;
+    }
+    return limits.step_tokens > 0 ? chunk_next(&limits, computed, seq->ids_count) : 0;
+}
+
 void scheduler_add_chunk(struct scheduler *s, struct sequence *seq)
 {
-    const struct chunk_limits limits = {scheduler_budget(s), BLOCK_TOKENS};
-    uint32_t rows = chunk_next(&limits, seq->computed, seq->ids_count);
+    uint32_t rows = scheduler_chunk_rows(s, seq, seq->computed);
 
     if (rows > 0)
         add_entry(s, seq, rows);
@@ -272,7 +301,7 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     ASSERT(!s->planned);
     s->planned = true;
     s->preempted = false;
-    s->entries_count = s->copies_count = s->rows = 0;
+    s->entries_count = s->copies_count = s->rows = s->scored_rows = 0;
     expire(s, &s->running, now_ns);
     expire(s, &s->waiting, now_ns);
     plan_decodes(s);
@@ -286,6 +315,7 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
         .copies = s->copies,
         .copies_count = s->copies_count,
         .rows = s->rows,
+        .scored_rows = s->scored_rows,
     };
 }
 
@@ -307,6 +337,7 @@ static bool commit_entry(struct scheduler *s, const struct plan_entry *entry,
     seq->in_step = false;
     if (seq->finish != SEQ_FINISH_ERROR) { /* what a failed step wrote is nobody's prefix */
         seq->computed += entry->rows;
+        seq->scored += entry->score_rows;
         sequence_seal(seq, s->pool, s->scratch);
     }
     if (seq->finish != SEQ_FINISH_NONE) {

@@ -8,7 +8,8 @@
  * Plan: decodes first (one row each), then prefill chunks in order of arrival within the token
  * budget, chunk ends on block borders except a prompt's last; admission reserves the whole uncached
  * prompt; a running decode that needs a block when none is left preempts the newest. A sequence's
- * blocks are sealed in commit, once computed. Thread: engine only. */
+ * blocks are sealed in commit, once computed. A prompt that is scored (prompt_logprobs) computes
+ * all of its tokens, in chunks of SCORED_ROWS_MAX. Thread: engine only. */
 #ifndef REFRAIN_WORKER_SCHED_SCHEDULER_H
 #define REFRAIN_WORKER_SCHED_SCHEDULER_H
 
@@ -29,12 +30,19 @@ struct scheduler_settings {
     uint32_t vocab_size;
 };
 
+/* Prompt rows whose logits are scored in one step at most: bounds the memory of a step's logits
+ * and what it costs the others. A prompt with log probabilities is cut into chunks of so many. */
+#define SCORED_ROWS_MAX 64u
+
 /* Rows [first_position, first_position + rows) of one sequence in this step. */
 struct plan_entry {
     struct sequence *sequence;
     uint32_t first_position;
     uint32_t rows;
     bool want_token; /* the last row's logits are sampled */
+    /* Rows [score_first, score_first + score_rows) of the entry: each one's logits say how likely
+     * the prompt token behind it was. */
+    uint32_t score_first, score_rows;
 };
 struct plan_copy {
     uint32_t from, to, tokens;
@@ -44,7 +52,8 @@ struct step_plan {
     uint32_t entries_count;
     struct plan_copy *copies; /* before the forward pass; capacity sequences_max */
     uint32_t copies_count;
-    uint32_t rows; /* sum of entries' rows, <= step_tokens_max */
+    uint32_t rows;        /* sum of entries' rows, <= step_tokens_max */
+    uint32_t scored_rows; /* sum of entries' score_rows, <= SCORED_ROWS_MAX */
 };
 
 struct scheduler_counts {
@@ -67,9 +76,9 @@ int scheduler_new(const struct scheduler_settings *settings, struct block_pool *
                   struct scheduler **ret_scheduler, struct errmsg *err);
 void scheduler_free(struct scheduler *scheduler); /* cancels what is left */
 
-/* Queue a request. 0; -EINVAL: empty prompt, id out of vocabulary, tokens_max 0, bad sampling,
- * duplicate request id; -E2BIG: can never fit (context length or pool; *err has the numbers);
- * -EAGAIN: queue full. */
+/* Queue a request; params->rules is the sequence's after success. 0; -EINVAL: empty prompt, id out
+ * of vocabulary, tokens_max 0, bad sampling, duplicate request id; -E2BIG: can never fit (context
+ * length or pool; *err has the numbers); -EAGAIN: queue full. */
 int scheduler_add(struct scheduler *scheduler, const struct sequence_params *params,
                   struct sequence **ret_sequence, struct errmsg *err);
 struct sequence *scheduler_find(struct scheduler *scheduler, const char *request_id); /* or NULL */

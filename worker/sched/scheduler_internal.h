@@ -21,7 +21,7 @@ struct scheduler {
     uint32_t watermark_blocks; /* kept free of admissions, for the decodes of those that run */
     struct plan_entry *entries;
     struct plan_copy *copies; /* each holds a reference on `from` until commit */
-    uint32_t entries_count, copies_count, rows;
+    uint32_t entries_count, copies_count, rows, scored_rows;
     uint32_t *scratch; /* block ids of one sequence */
     bool planned;      /* between plan and commit */
     bool preempted;    /* in this plan: then nobody is admitted */
@@ -39,8 +39,18 @@ bool preempt_make_room(struct scheduler *scheduler, struct sequence *seq);
 /* scheduler.c */
 void scheduler_enqueue_waiting(struct scheduler *scheduler, struct sequence *seq);
 void scheduler_enqueue_running(struct scheduler *scheduler, struct sequence *seq);
-/* The next chunk of a prefilling sequence, if the budget has room. */
+/* Rows of the next chunk of a sequence of which `computed` tokens are there; 0: the budgets of this
+ * step have no room for it. */
+uint32_t scheduler_chunk_rows(const struct scheduler *scheduler, const struct sequence *seq,
+                              uint32_t computed);
+/* The next chunk of a prefilling sequence, if the budgets have room. */
 void scheduler_add_chunk(struct scheduler *scheduler, struct sequence *seq);
+
+/* Prompt tokens that still have to be scored. */
+static inline uint32_t scheduler_to_score(const struct sequence *seq)
+{
+    return seq->params.prompt_logprobs > 0 ? seq->prompt_tokens - 1 - seq->scored : 0;
+}
 
 static inline uint32_t scheduler_budget(const struct scheduler *scheduler)
 {

@@ -21,6 +21,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
+#include "worker/sample/rules.h"
 
 static const bool may_follow[SEQ_STATES][SEQ_STATES] = {
     [SEQ_WAITING] = {[SEQ_PREFILL] = true, [SEQ_FINISHED] = true},
@@ -75,6 +76,7 @@ void sequence_free(struct sequence *seq)
     if (seq == NULL)
         return;
     block_table_done(&seq->table);
+    sample_rules_free(seq->params.rules);
     mem_free(seq->hashes);
     mem_free(seq->ids);
     mem_free(seq);
@@ -174,6 +176,7 @@ void sequence_check(const struct sequence *seq, const struct block_pool *pool)
     bool holds = seq->state == SEQ_PREFILL || seq->state == SEQ_DECODE;
 
     ASSERT(seq->ids_count <= seq->ids_max && seq->prompt_tokens <= seq->ids_count);
+    ASSERT(seq->scored < seq->prompt_tokens);
     ASSERT(seq->hashes_count == seq->ids_count / BLOCK_TOKENS);
     ASSERT(holds == (seq->table.count > 0));
     ASSERT(holds || (seq->computed == 0 && seq->sealed == 0 && !seq->in_step));

@@ -36,6 +36,7 @@ struct sequence_params {
     const uint32_t *prompt; /* copied */
     uint32_t prompt_tokens;
     struct sample_params sampling;
+    struct sample_rules *rules; /* NULL: none; moves into the sequence */
     uint32_t tokens_max, tokens_min;
     uint32_t stop_ids[SEQUENCE_STOP_IDS_MAX];
     uint32_t stop_ids_count;
@@ -43,7 +44,8 @@ struct sequence_params {
     uint64_t arrival_ns, deadline_ns; /* 0: none */
     struct block_hash root;           /* block_hash_root(fingerprint, adapter, salt) */
     bool no_prefix_reuse;
-    void *owner; /* the io side's handle, never followed here */
+    uint32_t prompt_logprobs; /* 0: none; n + 1: each prompt token and n best; reuses nothing */
+    void *owner;              /* the io side's handle, never followed here */
 };
 
 struct sequence {
@@ -59,6 +61,8 @@ struct sequence {
     struct block_table table;
     struct block_hash *hashes; /* of full prompt blocks at least; grown with sealing */
     uint32_t hashes_count;
+    uint32_t scored;        /* leading prompt tokens whose log probabilities were told; the first
+                               has none */
     uint32_t cached_tokens; /* reused at the first admission */
     uint32_t preemptions;
     uint32_t bypassed; /* later requests that were admitted before this one */

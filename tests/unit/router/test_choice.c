@@ -295,6 +295,148 @@ static void test_a_kept_control_token_is_for_the_reader_only(void **state)
     teardown(&f);
 }
 
+/* Of the prompt's tokens from `from` on. */
+static int take_prompt(struct fixture *f, uint32_t from, size_t count, bool first)
+{
+    Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
+    Refrain__TokenLogprob best = REFRAIN__TOKEN_LOGPROB__INIT;
+    Refrain__TokenLogprob *tops[] = {&best};
+    Refrain__Logprobs one = REFRAIN__LOGPROBS__INIT, *all[4] = {&one, &one, &one, &one};
+    uint32_t id = TINY_BYTE('x');
+    bool over = false;
+
+    best.id = TINY_BYTE('b');
+    best.logprob = -0.25f;
+    one.chosen = -1.5f;
+    one.rank = 2;
+    one.n_top = 1;
+    one.top = tops;
+    item.prompt_logprobs = all;
+    item.n_prompt_logprobs = count;
+    item.prompt_from = from;
+    item.first = first;
+    if (first)
+        item.ids = (ProtobufCBinaryData){sizeof(id), (uint8_t *)&id};
+    return choice_take(&f->choice, &item, &over);
+}
+
+static void begin_prompt(struct fixture *f, uint32_t *ids, size_t count)
+{
+    ids[0] = TINY_BYTE('a');
+    ids[1] = TINY_BYTE('b');
+    ids[2] = TINY_BYTE('c');
+    f->choice.prompt_ids = ids;
+    f->choice.prompt_count = count;
+    f->choice.sampling.prompt_logprobs = 2;
+    f->fields.prompt_logprobs = 2;
+    choice_init(&f->choice, NULL, &f->plan);
+}
+
+static void test_prompt_logprobs_come_in_parts_and_begin_with_null(void **state)
+{
+    struct fixture f;
+    uint32_t ids[3];
+    (void)state;
+    setup(&f);
+    begin_prompt(&f, ids, 3);
+    assert_int_equal(take_prompt(&f, 1, 1, false), 0);
+    assert_int_equal(f.choice.tokens, 0);
+    assert_int_equal(take_prompt(&f, 2, 1, true), 0);
+    assert_string_equal(f.choice.prompt_logprobs.data,
+                        "null,{\"101\":{\"logprob\":-1.5,\"rank\":2,\"decoded_token\":\"b\"}},"
+                        "{\"102\":{\"logprob\":-1.5,\"rank\":2,\"decoded_token\":\"c\"},"
+                        "\"101\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"b\"}}");
+    choice_restart(&f.choice);
+    assert_string_equal(f.choice.prompt_logprobs.data, "null");
+    assert_int_equal(take_prompt(&f, 1, 2, true), 0);
+    teardown(&f);
+}
+
+static void test_prompt_logprobs_that_do_not_fit_are_the_workers_fault(void **state)
+{
+    struct fixture f;
+    uint32_t ids[3];
+    (void)state;
+    setup(&f);
+    begin_prompt(&f, ids, 3);
+    assert_int_equal(take_prompt(&f, 2, 1, false), -EPROTO); /* a gap */
+    assert_int_equal(take_prompt(&f, 1, 3, false), -EPROTO); /* more than the prompt has */
+    assert_int_equal(take_prompt(&f, 1, 1, true), -EPROTO);  /* the first token, and one missing */
+    teardown(&f);
+    setup(&f);
+    begin_prompt(&f, ids, 1);
+    assert_int_equal(take_prompt(&f, 1, 0, true), 0); /* one token has nothing to tell */
+    assert_string_equal(f.choice.prompt_logprobs.data, "null");
+    teardown(&f);
+}
+
+static void test_an_echo_has_the_prompts_logprobs_before_the_answers(void **state)
+{
+    struct fixture f;
+    uint32_t ids[3];
+    struct buffer json;
+    (void)state;
+    setup(&f);
+    f.fields.kind = API_COMPLETIONS;
+    f.fields.echo = true;
+    f.fields.logprobs = 1;
+    f.choice.echo = "ab";
+    f.choice.echo_bytes = 2;
+    begin_prompt(&f, ids, 2);
+    assert_int_equal(take_prompt(&f, 1, 1, true), 0);
+    expect_text(&f, "abx");
+    buffer_init(&json, 4096);
+    logprobs_json_write(&f.choice.logprobs, &json);
+    assert_string_equal(json.data, "{\"text_offset\":[0,1,2],\"token_logprobs\":[null,-1.5,-9999],"
+                                   "\"tokens\":[\"a\",\"b\",\"x\"],\"top_logprobs\":[null,"
+                                   "{\"b\":-1.5},{\"x\":-9999}]}");
+    buffer_done(&json);
+    teardown(&f);
+}
+
+static void test_only_scoring_a_prompt_counts_no_token(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.kind = API_COMPLETIONS;
+    f.fields.score_only = f.fields.echo = true;
+    f.choice.echo = "prompt";
+    f.choice.echo_bytes = 6;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, "x", REFRAIN__FINISH__FINISH_LENGTH));
+    expect_text(&f, "prompt");
+    assert_int_equal(f.choice.tokens, 0);
+    assert_string_equal(f.choice.finish_reason, "length");
+    teardown(&f);
+}
+
+static void test_ids_are_kept_with_the_stop_id_when_asked_for(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    f.fields.return_ids = true;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, "a$", REFRAIN__FINISH__FINISH_STOP));
+    assert_string_equal(f.choice.ids.data, "100,1");
+    teardown(&f);
+}
+
+static void test_stops_in_the_output_show_a_clients_stop_id_and_not_the_models(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (int shown = 0; shown < 2; shown++) {
+        setup(&f);
+        f.fields.include_stop = true;
+        choice_init(&f.choice, NULL, &f.plan);
+        assert_true(take(&f, shown ? "ab" : "a$", REFRAIN__FINISH__FINISH_STOP));
+        expect_text(&f, shown ? "ab" : "a");
+        teardown(&f);
+    }
+}
+
 static void test_ids_that_are_none_are_the_workers_fault(void **state)
 {
     struct fixture f;
@@ -424,6 +566,12 @@ int main(void)
         cmocka_unit_test(test_a_named_call_ends_with_stop),
         cmocka_unit_test(test_what_the_reader_holds_comes_out_at_the_end),
         cmocka_unit_test(test_a_kept_control_token_is_for_the_reader_only),
+        cmocka_unit_test(test_prompt_logprobs_come_in_parts_and_begin_with_null),
+        cmocka_unit_test(test_prompt_logprobs_that_do_not_fit_are_the_workers_fault),
+        cmocka_unit_test(test_an_echo_has_the_prompts_logprobs_before_the_answers),
+        cmocka_unit_test(test_only_scoring_a_prompt_counts_no_token),
+        cmocka_unit_test(test_ids_are_kept_with_the_stop_id_when_asked_for),
+        cmocka_unit_test(test_stops_in_the_output_show_a_clients_stop_id_and_not_the_models),
         cmocka_unit_test(test_ids_that_are_none_are_the_workers_fault),
         cmocka_unit_test(test_ids_of_an_answer_are_kept_without_its_end),
         cmocka_unit_test(test_a_stop_string_keeps_the_ids_before_it),

@@ -127,6 +127,39 @@ static void test_parameters_out_of_range_are_refused(void **state)
     assert_refused(f, "sampling");
 }
 
+static void test_rules_about_tokens_move_into_the_command_or_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct command *c = NULL;
+    uint32_t ids[] = {5, 99};
+    float values[] = {1, -100};
+    ProtobufCBinaryData word = {8, (uint8_t *)ids}, many[513];
+    f->sampling.logit_bias_ids = f->sampling.allowed_ids = (ProtobufCBinaryData){8, (uint8_t *)ids};
+    f->sampling.logit_bias_values = (ProtobufCBinaryData){8, (uint8_t *)values};
+    f->sampling.bad_words = &word;
+    f->sampling.n_bad_words = 1;
+    f->sampling.prompt_logprobs = 21;
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1, &c, NULL), 0);
+    assert_non_null(c->params.rules);
+    assert_int_equal(c->params.prompt_logprobs, 21);
+    command_free(c); /* and the rules with it */
+    c = NULL;
+    ids[1] = 100;
+    assert_refused(f, "allowed_token_ids: token id 100; the vocabulary has 100");
+    ids[1] = 99;
+    f->sampling.prompt_logprobs = 22;
+    assert_refused(f, "prompt_logprobs is 21: at most 20");
+    f->sampling.prompt_logprobs = 0;
+    values[0] = 101;
+    assert_refused(f, "logit_bias: 101");
+    values[0] = 1;
+    for (size_t i = 0; i < 513; i++)
+        many[i] = word;
+    f->sampling.bad_words = many;
+    f->sampling.n_bad_words = 513;
+    assert_refused(f, "bad_words: 513 token sequences; at most 512");
+}
+
 static void test_ids_of_requests_are_plain_words(void **state)
 {
     char long_id[66];
@@ -150,6 +183,7 @@ int main(void)
         cmocka_unit_test_setup(test_ignore_eos_takes_the_models_ids_out, setup),
         cmocka_unit_test_setup(test_prompts_that_cannot_be_are_refused_with_numbers, setup),
         cmocka_unit_test_setup(test_parameters_out_of_range_are_refused, setup),
+        cmocka_unit_test_setup(test_rules_about_tokens_move_into_the_command_or_are_refused, setup),
         cmocka_unit_test_setup(test_ids_of_requests_are_plain_words, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

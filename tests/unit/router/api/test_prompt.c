@@ -1,6 +1,7 @@
 /* prompt.c: what the client wrote never becomes a control token; one BOS; cut for continuation. */
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "router/api/prompt.h"
@@ -132,6 +133,46 @@ static void test_prompts_past_the_bound_say_so(void **state)
     done(&f);
 }
 
+static void test_a_cut_prompt_keeps_its_last_tokens_or_its_first(void **state)
+{
+    const uint32_t last[] = {TINY_BYTE('d'), TINY_BYTE('e')};
+    const uint32_t first[] = {TINY_BYTE('a'), TINY_BYTE('b')};
+    static const char *const bodies[] = {
+        "{\"prompt\":\"abcde\",\"add_special_tokens\":false,\"truncate_prompt_tokens\":2}",
+        ("{\"prompt\":\"abcde\",\"add_special_tokens\":false,\"truncate_prompt_tokens\":2,"
+         "\"truncation_side\":\"right\"}"),
+        "{\"prompt\":[5,5,103,104],\"truncate_prompt_tokens\":2}"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct fixture f = make(API_COMPLETIONS, bodies[i]);
+        expect(&f, i == 1 ? first : last, 2);
+        done(&f);
+    }
+}
+
+static void test_a_cut_to_what_fits_leaves_room_for_the_answer(void **state)
+{
+    char body[400];
+    static const struct {
+        const char *members;
+        size_t kept;
+    } rows[] = {{"", 63}, {",\"max_tokens\":10", 54}, {",\"max_tokens\":64", 1}};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(body, sizeof(body),
+                       "{\"prompt\":\"%0200d\",\"truncate_prompt_tokens\":-1%s}", 0,
+                       rows[i].members);
+        struct fixture f = make(API_COMPLETIONS, body);
+        assert_int_equal(f.r, 0);
+        assert_int_equal(f.ids.count, rows[i].kept); /* of a context of 64 */
+        done(&f);
+    }
+    struct fixture f = make(API_COMPLETIONS, "{\"prompt\":\"abc\",\"truncate_prompt_tokens\":65}");
+    assert_true(f.r < 0);
+    assert_string_equal(f.error.param, "truncate_prompt_tokens");
+    done(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +181,8 @@ int main(void)
         cmocka_unit_test(test_continued_message_is_left_open),
         cmocka_unit_test(test_completion_text_is_the_clients_own),
         cmocka_unit_test(test_prompts_past_the_bound_say_so),
+        cmocka_unit_test(test_a_cut_prompt_keeps_its_last_tokens_or_its_first),
+        cmocka_unit_test(test_a_cut_to_what_fits_leaves_room_for_the_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

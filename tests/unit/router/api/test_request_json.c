@@ -223,14 +223,13 @@ static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
 
 static void test_fields_that_we_lack_are_refused_by_name(void **state)
 {
-    static const char *const names[] = {
-        "logit_bias", "guided_json",     "guided_regex",  "prompt_logprobs",
-        "suffix",     "use_beam_search", "chat_template", "structured_outputs"};
+    static const char *const names[] = {"guided_json",     "guided_regex",  "suffix",
+                                        "use_beam_search", "chat_template", "structured_outputs"};
     char member[128];
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         (void)snprintf(member, sizeof(member), "\"%s\":{\"1\":2}", names[i]);
-        refuse(member, names[i], "not supported yet");
+        refuse(member, names[i], "not supported");
     }
     refuse("\"response_format\":{\"type\":\"json_object\"}", "response_format",
            "not supported yet");
@@ -394,6 +393,102 @@ static void test_prompts_come_in_four_shapes(void **state)
     done(&p);
 }
 
+static void test_rules_about_tokens_are_read(void **state)
+{
+    struct parsed p =
+        chat("\"logit_bias\":{\"7\":-100,\"49000\":0.5},\"allowed_token_ids\":[3,3.0],"
+             "\"bad_words\":[\" \\t word\",\"two words\"]");
+    const struct api_request *q = &p.request;
+    (void)state;
+
+    assert_int_equal(p.r, 0);
+    assert_int_equal(q->bias_count, 2);
+    assert_int_equal(q->bias_ids[0], 7);
+    assert_true(q->bias_values[0] == -100 && q->bias_values[1] == 0.5f);
+    assert_int_equal(q->bias_ids[1], 49000);
+    assert_int_equal(q->allowed_count, 2);
+    assert_int_equal(q->allowed_ids[1], 3);
+    assert_int_equal(q->bad_words_count, 2);
+    assert_memory_equal(q->bad_words[0].text, "word", 4);
+    assert_int_equal(q->bad_words[0].bytes, 4);
+    done(&p);
+    refuse("\"logit_bias\":{\"7\":101}", "logit_bias",
+           "of token 7 is 101; it must be at least -100");
+    refuse("\"logit_bias\":{\"7\":\"1\"}", "logit_bias",
+           "of token 7 must be a number, not a string");
+    refuse("\"logit_bias\":{\"-7\":1}", "logit_bias", "key of entry 0 is no token id");
+    refuse("\"logit_bias\":{\"a\":1}", "logit_bias", "key of entry 0 is no token id");
+    refuse("\"logit_bias\":{\"4294967295\":1}", "logit_bias", "key of entry 0");
+    refuse("\"logit_bias\":[1]", "logit_bias", "an object, not a list");
+    refuse("\"allowed_token_ids\":[]", "allowed_token_ids", "empty");
+    refuse("\"allowed_token_ids\":[1,-2]", "allowed_token_ids", "entry 1");
+    refuse("\"bad_words\":[\"a\",\"\"]", "bad_words", "entry 1 has nothing but spaces");
+    refuse("\"bad_words\":[\" \\n\"]", "bad_words", "entry 0 has nothing but spaces");
+    refuse("\"bad_words\":[5]", "bad_words", "entry 0 is an integer");
+    refuse("\"bad_words\":\"x\"", "bad_words", "a list, not a string");
+}
+
+static void test_prompt_logprobs_do_not_go_with_streams(void **state)
+{
+    static const struct {
+        const char *member;
+        uint32_t want;
+    } rows[] = {
+        {"\"prompt_logprobs\":0", 1},
+        {"\"prompt_logprobs\":20", 21},
+        {"\"prompt_logprobs\":0,\"stream\":true", 0}, /* as vLLM: taken, and nothing comes */
+        {"\"prompt_logprobs\":null", 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct parsed p = chat(rows[i].member);
+        assert_int_equal(p.r, 0);
+        assert_int_equal(api_request_prompt_logprobs(&p.request), rows[i].want);
+        done(&p);
+    }
+    refuse("\"prompt_logprobs\":-1", "prompt_logprobs", "is -1; it must be at least 0");
+    refuse("\"prompt_logprobs\":21", "prompt_logprobs", "at most 20");
+    refuse("\"prompt_logprobs\":1,\"stream\":true", "prompt_logprobs",
+           "not available with 'stream'");
+}
+
+static void test_echoes_want_the_logprobs_of_what_they_echo(void **state)
+{
+    static const struct {
+        const char *body;
+        uint32_t want;
+        bool score_only;
+    } rows[] = {
+        {"{\"prompt\":\"a\",\"echo\":true,\"logprobs\":3}", 4, false},
+        {"{\"prompt\":\"a\",\"echo\":true,\"logprobs\":3,\"prompt_logprobs\":5}", 6, false},
+        {"{\"prompt\":\"a\",\"echo\":true,\"logprobs\":0,\"max_tokens\":0}", 1, true},
+        {"{\"prompt\":\"a\",\"echo\":true,\"max_tokens\":0}", 0, true},
+        {"{\"prompt\":\"a\",\"echo\":false,\"logprobs\":3}", 0, false},
+        {"{\"prompt\":\"a\",\"echo\":true,\"logprobs\":1,\"stream\":true}", 2, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct parsed p = parse(API_COMPLETIONS, rows[i].body);
+        assert_int_equal(p.r, 0);
+        assert_int_equal(api_request_prompt_logprobs(&p.request), rows[i].want);
+        assert_int_equal(p.request.score_only, rows[i].score_only);
+        done(&p);
+    }
+}
+
+static void test_prompts_are_cut_as_the_client_says(void **state)
+{
+    struct parsed p = chat("\"truncate_prompt_tokens\":-1,\"truncation_side\":\"right\"");
+    (void)state;
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.truncate, API_TRUNCATE_MODEL_MAX);
+    assert_true(p.request.truncate_right);
+    done(&p);
+    refuse("\"truncate_prompt_tokens\":0", "truncate_prompt_tokens", "is 0; it must be -1");
+    refuse("\"truncate_prompt_tokens\":-2", "truncate_prompt_tokens", "is -2");
+    refuse("\"truncate_prompt_tokens\":1e12", "truncate_prompt_tokens", "16777216");
+    refuse("\"truncation_side\":\"middle\"", "truncation_side", "left");
+}
+
 static void test_prompts_that_make_no_sense_are_refused(void **state)
 {
     static const char *const bodies[] = {"{}",
@@ -406,8 +501,9 @@ static void test_prompts_that_make_no_sense_are_refused(void **state)
                                          "{\"prompt\":[1.5]}",
                                          "{\"prompt\":{\"a\":1}}",
                                          "{\"prompt\":\"a\",\"suffix\":\"b\"}",
-                                         "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":1}",
-                                         "{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true}",
+                                         "{\"prompt\":\"a\",\"max_tokens\":0}",
+                                         ("{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true,"
+                                          "\"min_tokens\":1}"),
                                          "{\"prompt\":\"a\",\"logprobs\":true}",
                                          "{\"prompt\":\"a\",\"best_of\":2}"};
     (void)state;
@@ -462,6 +558,10 @@ int main(void)
         cmocka_unit_test(test_messages_are_made_uniform),
         cmocka_unit_test(test_arguments_that_are_no_object_name_their_place),
         cmocka_unit_test(test_prompts_come_in_four_shapes),
+        cmocka_unit_test(test_rules_about_tokens_are_read),
+        cmocka_unit_test(test_prompt_logprobs_do_not_go_with_streams),
+        cmocka_unit_test(test_echoes_want_the_logprobs_of_what_they_echo),
+        cmocka_unit_test(test_prompts_are_cut_as_the_client_says),
         cmocka_unit_test(test_prompts_that_make_no_sense_are_refused),
         cmocka_unit_test(test_tokenize_takes_a_prompt_or_messages),
     };

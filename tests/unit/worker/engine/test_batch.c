@@ -24,9 +24,9 @@ static void test_rows_tables_and_outputs_of_a_mixed_step(void **state)
         short_ids[i] = 200 + i;
     struct sequence decode = sequence_of(short_ids, 18, short_table, 2);
     struct sequence prefill = sequence_of(long_ids, 40, long_table, 3);
-    struct plan_entry entries[2] = {{&decode, 17, 1, true}, {&prefill, 16, 16, false}};
+    struct plan_entry entries[2] = {{&decode, 17, 1, true, 0, 0}, {&prefill, 16, 16, false, 0, 0}};
     struct plan_copy copies[1] = {{3, 9, 5}};
-    const struct step_plan plan = {entries, 2, copies, 1, 17};
+    const struct step_plan plan = {entries, 2, copies, 1, 17, 0};
 
     assert_int_equal(batch_prefill_rows(&plan), 16);
     assert_int_equal(batch_init(&batch, 32, 4, 8, NULL), 0);
@@ -56,14 +56,41 @@ static void test_rows_tables_and_outputs_of_a_mixed_step(void **state)
     assert_int_equal(batch.descriptor.copies[0].from, 3);
     assert_int_equal(batch.descriptor.copies[0].tokens, 5);
 
-    entries[1] = (struct plan_entry){&prefill, 32, 8, true}; /* the prompt's end */
-    const struct step_plan next = {entries + 1, 1, copies, 0, 8};
+    entries[1] = (struct plan_entry){&prefill, 32, 8, true, 0, 0}; /* the prompt's end */
+    const struct step_plan next = {entries + 1, 1, copies, 0, 8, 0};
     batch_build(&batch, &next);
     assert_int_equal(batch.descriptor.number, 2);
     assert_int_equal(step->table_stride, 3);
     assert_int_equal(step->table[2], 9);
     assert_int_equal(step->out_row[0], 7);
     assert_int_equal(batch.descriptor.copies_count, 0);
+    batch_done(&batch);
+}
+
+static void test_scored_rows_come_in_order_before_the_sampled_one(void **state)
+{
+    uint32_t ids[40] = {0}, table[3] = {7, 8, 9}, other_ids[20] = {0}, other_table[2] = {4, 5};
+    static const uint32_t rows[] = {0, 1, 2, 8, 9};
+    static const bool scored[] = {true, true, false, true, false};
+    static const uint32_t places[] = {0, 0, 0, 1, 2};
+    struct batch batch;
+    (void)state;
+    struct sequence scored_seq = sequence_of(ids, 40, table, 3);
+    struct sequence late = sequence_of(ids, 40, table, 3);
+    struct sequence decode = sequence_of(other_ids, 20, other_table, 2);
+    struct plan_entry entries[] = {{&scored_seq, 37, 3, true, 0, 2},
+                                   {&late, 0, 6, false, 5, 1}, /* five were told before */
+                                   {&decode, 19, 1, true, 0, 0}};
+    const struct step_plan plan = {entries, 3, NULL, 0, 10, 3};
+
+    assert_int_equal(batch_init(&batch, 32, 4, 8, NULL), 0);
+    batch_build(&batch, &plan);
+    assert_int_equal(batch.descriptor.step.outputs, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(batch.out_row[i], rows[i]);
+        assert_int_equal(batch.out_score[i], scored[i]);
+        assert_int_equal(batch.out_entry[i], places[i]);
+    }
     batch_done(&batch);
 }
 
@@ -85,6 +112,7 @@ static void test_warm_up_is_one_sequence_from_position_0(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scored_rows_come_in_order_before_the_sampled_one),
         cmocka_unit_test(test_rows_tables_and_outputs_of_a_mixed_step),
         cmocka_unit_test(test_warm_up_is_one_sequence_from_position_0),
     };

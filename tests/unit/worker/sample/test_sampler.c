@@ -72,7 +72,7 @@ static void test_banned_ids_are_never_taken(void **state)
     row.banned = all;
     row.banned_count = 4;
     memcpy(scribbled, logits, sizeof(scribbled));
-    assert_int_equal(sampler_sample(sampler, scribbled, &row, &result), -EIO);
+    assert_int_equal(sampler_sample(sampler, scribbled, &row, &result), -ENODATA);
     sampler_free(sampler);
 }
 

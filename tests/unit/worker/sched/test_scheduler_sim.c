@@ -25,10 +25,11 @@ struct request {
     uint32_t ids[IDS_MAX]; /* prompt, then what arrived */
     uint32_t expected[IDS_MAX];
     uint32_t prompt_tokens, got, expected_count;
+    uint32_t scored; /* prompt tokens told, when asked for */
     enum sequence_finish expected_finish, finish;
     uint64_t admitted_step;
     int32_t priority;
-    bool added, cancelled, has_deadline;
+    bool added, cancelled, has_deadline, wants_scores;
 };
 
 struct sim {
@@ -39,6 +40,7 @@ struct sim {
     bool caching, priorities;
     struct request requests[REQUESTS_MAX];
     uint32_t added, refused;
+    uint64_t scored_total;
 };
 
 static uint32_t draw(struct sim *sim, uint32_t below)
@@ -103,6 +105,8 @@ static void add_request(struct sim *sim, uint32_t index)
         fake_params(name, request->ids, request->prompt_tokens, 1 + draw(sim, 50));
     params.root.low = 7 + (draw(sim, 8) == 0);
     params.no_prefix_reuse = draw(sim, 10) == 0;
+    request->wants_scores = draw(sim, 6) == 0;
+    params.prompt_logprobs = request->wants_scores;
     params.tokens_min = draw(sim, 3) == 0 ? draw(sim, params.tokens_max + 1) : 0;
     params.stop_ids_count = sim->settings.vocab_size > 3 ? draw(sim, 3) : 0;
     for (uint32_t i = 0; i < params.stop_ids_count; i++)
@@ -137,6 +141,7 @@ static void take_item(struct sim *sim, const struct commit_item *item)
     assert_int_equal(request->finish, SEQ_FINISH_NONE);
     if (item->has_token) {
         assert_int_equal(item->first, request->got == 0);
+        assert_int_equal(request->scored, request->wants_scores ? request->prompt_tokens - 1 : 0);
         assert_true(request->got < request->expected_count);
         assert_int_equal(item->token.id, request->expected[request->got]);
         request->ids[request->prompt_tokens + request->got++] = item->token.id;
@@ -146,7 +151,7 @@ static void take_item(struct sim *sim, const struct commit_item *item)
     request->finish = item->finish;
     assert_true(item->sequence->cached_tokens < request->prompt_tokens);
     assert_true(item->sequence->bypassed <= BYPASS_MAX);
-    assert_true(sim->caching || item->sequence->cached_tokens == 0);
+    assert_true((sim->caching && !request->wants_scores) || item->sequence->cached_tokens == 0);
     scheduler_release(sim->engine.scheduler, item->sequence);
     request->seq = NULL;
 }
@@ -170,6 +175,28 @@ static void note_admissions(struct sim *sim)
     }
 }
 
+/* Each prompt token is told once and in order, whatever is computed again. */
+static void note_scores(struct sim *sim, uint64_t *total)
+{
+    uint32_t rows = 0;
+
+    for (uint32_t i = 0; i < sim->engine.plan.entries_count; i++) {
+        const struct plan_entry *entry = &sim->engine.plan.entries[i];
+        struct request *request = entry->sequence->params.owner;
+        if (entry->score_rows == 0)
+            continue;
+        assert_true(request->wants_scores);
+        assert_int_equal(entry->first_position + entry->score_first, request->scored);
+        assert_true(entry->score_first + entry->score_rows <= entry->rows);
+        request->scored += entry->score_rows;
+        assert_true(request->scored < request->prompt_tokens);
+        rows += entry->score_rows;
+    }
+    assert_int_equal(rows, sim->engine.plan.scored_rows);
+    assert_true(rows <= SCORED_ROWS_MAX);
+    *total += rows;
+}
+
 static void step(struct sim *sim, uint32_t cancel_one_in)
 {
     struct fake_engine *engine = &sim->engine;
@@ -177,6 +204,7 @@ static void step(struct sim *sim, uint32_t cancel_one_in)
     fake_plan(engine);
     scheduler_check(engine->scheduler);
     note_admissions(sim);
+    note_scores(sim, &sim->scored_total);
     assert_true(engine->plan.rows <= sim->settings.step_tokens_max);
     fake_forward(engine);
     if (draw(sim, cancel_one_in) == 0)
@@ -237,7 +265,7 @@ static void check_end(struct sim *sim)
 }
 
 struct totals {
-    uint64_t preemptions, cached, prompt, cancelled, added, refused;
+    uint64_t preemptions, cached, prompt, cancelled, added, refused, scored;
 };
 
 static void run_schedule(uint64_t seed, struct totals *totals)
@@ -266,6 +294,7 @@ static void run_schedule(uint64_t seed, struct totals *totals)
     totals->prompt += counts.prompt_tokens_total;
     totals->added += sim.added;
     totals->refused += sim.refused;
+    totals->scored += sim.scored_total;
     for (uint32_t i = 0; i < REQUESTS_MAX; i++)
         totals->cancelled += sim.requests[i].finish >= SEQ_FINISH_CANCELLED;
     fake_engine_done(&sim.engine);
@@ -282,6 +311,7 @@ static void test_random_schedules_give_each_request_its_output_alone(void **stat
     assert_true(totals.preemptions > SCHEDULES);
     assert_true(totals.cached > totals.prompt / 10);
     assert_true(totals.cancelled > SCHEDULES);
+    assert_true(totals.scored > totals.prompt / 10);
     assert_true(totals.added > 20 * SCHEDULES && totals.refused > SCHEDULES);
     print_message("%llu requests, %llu preemptions, %llu of %llu prompt tokens reused\n",
                   (unsigned long long)totals.added, (unsigned long long)totals.preemptions,

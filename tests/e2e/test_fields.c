@@ -1,0 +1,382 @@
+/* test_fields.c - what requests say about tokens, against the real model: rules, log probabilities
+ * of prompts, ids, cuts. The numbers of a prompt must be those of the steps that wrote it, bit by
+ * bit, with one rank and with two; nothing that runs beside such a request changes. */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/mem.h"
+#include "tests/e2e/harness.h"
+
+#define ANSWER_TOKENS 40
+#define CHATS 8
+
+static struct cluster cluster;
+static const char prompt[] = "The three largest cities of France are";
+
+/* The answer, which must have `status`; owned by the caller. */
+static json_t *ask(const char *path, json_t *body, int status)
+{
+    struct http_answer answer;
+    char *text = json_dumps(body, JSON_COMPACT);
+
+    json_decref(body);
+    http_post_text(cluster.url, path, text, &answer);
+    if (answer.status != status)
+        fail_msg("%s %.300s\nwanted %d, got %d %.600s", path, text, status, answer.status,
+                 answer.body);
+    json_t *json = json_incref(answer.json);
+    assert_non_null(json);
+    http_answer_done(&answer);
+    free(text); /* jansson's */
+    return json;
+}
+
+static json_t *choice_of(json_t *answer)
+{
+    json_t *choice = json_array_get(json_object_get(answer, "choices"), 0);
+    assert_non_null(choice);
+    return choice;
+}
+
+static json_t *completion(const char *member, json_t *value)
+{
+    json_t *body = completion_body(cluster.model, prompt, ANSWER_TOKENS);
+    json_object_set_new(body, "ignore_eos", json_true());
+    json_object_set_new(body, member, value);
+    return body;
+}
+
+static json_t *id_list(json_t *prompt_ids, json_t *ids)
+{
+    json_t *list = json_array();
+    json_array_extend(list, prompt_ids);
+    json_array_extend(list, ids);
+    return list;
+}
+
+static double logprob_of(json_t *entry, json_t *id)
+{
+    char key[16];
+    (void)snprintf(key, sizeof(key), "%lld", (long long)json_integer_value(id));
+    json_t *one = json_object_get(entry, key);
+    assert_non_null(one);
+    return json_real_value(json_object_get(one, "logprob"));
+}
+
+/* Write tokens one by one, then have them scored as a prompt, in chunks: the same numbers. */
+static void written_and_scored(const char *ranks)
+{
+    cluster_start(
+        &cluster, e2e_smollm2(),
+        (const char *const[]){"--groups", "1", "--tp", ranks, "--kv-cache-memory", "256MiB", NULL});
+    json_t *body = completion("logprobs", json_integer(0));
+    json_object_set_new(body, "return_token_ids", json_true());
+    json_object_set_new(body, "max_tokens", json_integer(150)); /* more than two chunks */
+    json_t *written = ask(COMPLETION_PATH, body, 200);
+    json_t *ids = json_object_get(choice_of(written), "token_ids");
+    json_t *prompt_ids = json_object_get(choice_of(written), "prompt_token_ids");
+    json_t *values =
+        json_object_get(json_object_get(choice_of(written), "logprobs"), "token_logprobs");
+    assert_int_equal(json_array_size(ids), 150);
+
+    for (int round = 0; round < 2;
+         round++) { /* the second finds its prompt cached, and reads none */
+        json_t *score = json_pack("{s:o, s:i, s:i}", "prompt", id_list(prompt_ids, ids),
+                                  "max_tokens", 1, "prompt_logprobs", 2);
+        json_t *scored = ask(COMPLETION_PATH, score, 200);
+        json_t *list = json_object_get(choice_of(scored), "prompt_logprobs");
+        size_t first = json_array_size(prompt_ids);
+        assert_int_equal(json_array_size(list), first + 150);
+        assert_true(json_is_null(json_array_get(list, 0)));
+        for (size_t i = 0; i < 150; i++) {
+            double got = logprob_of(json_array_get(list, first + i), json_array_get(ids, i));
+            assert_true(got == json_real_value(json_array_get(values, i)));
+        }
+        json_t *usage = json_object_get(scored, "usage");
+        assert_int_equal(json_integer_value(json_object_get(
+                             json_object_get(usage, "prompt_tokens_details"), "cached_tokens")),
+                         0);
+        json_decref(scored);
+    }
+    json_decref(written);
+    cluster_stop(&cluster);
+}
+
+static void test_a_prompt_s_logprobs_are_those_of_the_steps_that_wrote_it(void **state)
+{
+    (void)state;
+    written_and_scored("1");
+    written_and_scored("2");
+}
+
+static int start(void **state)
+{
+    (void)state;
+    cluster_start(
+        &cluster, e2e_smollm2(),
+        (const char *const[]){"--kv-cache-memory", "256MiB", "--max-model-len", "512", NULL});
+    return 0;
+}
+
+/* The logprobs of eight answers as one text each. */
+static void answer_all(char *ret_answers[CHATS], bool scored_beside)
+{
+    struct chat chats[2 * CHATS];
+    size_t count = scored_beside ? 2 * CHATS : CHATS;
+
+    for (size_t i = 0; i < count; i++) {
+        char *text = mem_printf("%s (%zu)", prompt, i % CHATS);
+        json_t *body = completion_body(cluster.model, text, ANSWER_TOKENS);
+        json_object_set_new(body, i < CHATS ? "logprobs" : "prompt_logprobs", json_integer(3));
+        json_object_set_new(body, "ignore_eos", json_true());
+        chat_init(&chats[i], cluster.url, COMPLETION_PATH, body);
+        mem_free(text);
+    }
+    chat_send_all(chats, count, count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(chats[i].status, 200);
+        if (i < CHATS)
+            ret_answers[i] = json_dumps(chats[i].logprobs, JSON_SORT_KEYS);
+        chat_done(&chats[i]);
+    }
+}
+
+static void test_nothing_changes_for_those_beside_a_scored_prompt(void **state)
+{
+    char *alone[CHATS], *beside[CHATS];
+    (void)state;
+
+    answer_all(alone, false);
+    answer_all(beside, true);
+    for (size_t i = 0; i < CHATS; i++) {
+        assert_string_equal(alone[i], beside[i]);
+        free(alone[i]); /* jansson's */
+        free(beside[i]);
+    }
+    cluster_assert_idle(&cluster);
+}
+
+static const char *text_of(json_t *answer)
+{
+    return json_string_value(json_object_get(choice_of(answer), "text"));
+}
+
+static void test_rules_about_tokens_are_obeyed(void **state)
+{
+    json_t *plain = ask(COMPLETION_PATH, completion("return_token_ids", json_true()), 200);
+    json_t *ids = json_object_get(choice_of(plain), "token_ids");
+    long long first = json_integer_value(json_array_get(ids, 0));
+    char key[24];
+    (void)state;
+
+    /* Without its first token the answer begins with another one. */
+    (void)snprintf(key, sizeof(key), "%lld", first);
+    json_t *body = completion("logit_bias", json_pack("{s:i}", key, -100));
+    json_object_set_new(body, "return_token_ids", json_true());
+    json_t *other = ask(COMPLETION_PATH, body, 200);
+    json_t *others = json_object_get(choice_of(other), "token_ids");
+    for (size_t i = 0; i < json_array_size(others); i++)
+        assert_int_not_equal(json_integer_value(json_array_get(others, i)), first);
+    json_decref(other);
+
+    /* Only two tokens. */
+    body = completion("allowed_token_ids", json_pack("[I, i]", (json_int_t)first, 30));
+    json_object_set_new(body, "return_token_ids", json_true());
+    json_object_set_new(body, "temperature", json_real(1.5));
+    other = ask(COMPLETION_PATH, body, 200);
+    others = json_object_get(choice_of(other), "token_ids");
+    for (size_t i = 0; i < json_array_size(others); i++) {
+        long long id = json_integer_value(json_array_get(others, i));
+        assert_true(id == first || id == 30);
+    }
+    json_decref(other);
+
+    /* A word that it would write, with and without its space. */
+    assert_non_null(strstr(text_of(plain), "Paris"));
+    other = ask(COMPLETION_PATH, completion("bad_words", json_pack("[s]", "Paris")), 200);
+    assert_null(strstr(text_of(other), "Paris"));
+    json_decref(other);
+    json_decref(plain);
+
+    json_t *error =
+        ask(COMPLETION_PATH, completion("logit_bias", json_pack("{s:i}", "49152", 1)), 400);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(error, "error"), "param")), "logit_bias");
+    json_decref(error);
+    cluster_assert_idle(&cluster);
+}
+
+/* B14: the prompt alone, with its numbers, and no token more. */
+static void test_b14_a_prompt_is_scored_without_a_token_more(void **state)
+{
+    json_t *body = json_pack("{s:s, s:i, s:b, s:i}", "prompt", "Your answer: Yes", "max_tokens", 0,
+                             "echo", true, "logprobs", 1);
+    json_t *answer = ask(COMPLETION_PATH, body, 200);
+    json_t *logprobs = json_object_get(choice_of(answer), "logprobs");
+    json_t *values = json_object_get(logprobs, "token_logprobs");
+    json_t *usage = json_object_get(answer, "usage");
+    size_t tokens = json_array_size(json_object_get(logprobs, "tokens"));
+    (void)state;
+
+    assert_string_equal(text_of(answer), "Your answer: Yes");
+    assert_int_equal(json_integer_value(json_object_get(usage, "completion_tokens")), 0);
+    assert_int_equal(json_integer_value(json_object_get(usage, "prompt_tokens")), tokens);
+    assert_int_equal(json_array_size(values), tokens);
+    assert_true(json_is_null(json_array_get(values, 0)));
+    for (size_t i = 1; i < tokens; i++)
+        assert_true(json_real_value(json_array_get(values, i)) < 0);
+    json_decref(answer);
+    body = json_pack("{s:s, s:i}", "prompt", "Your answer: Yes", "max_tokens", 0);
+    json_decref(ask(COMPLETION_PATH, body, 400));
+    cluster_assert_idle(&cluster);
+}
+
+static json_t *chat_with(const char *member, json_t *value)
+{
+    json_t *body = chat_body(cluster.model, "Say hello.", 6);
+    json_object_set_new(body, member, value);
+    return body;
+}
+
+static void test_a_chat_has_its_ids_and_scores_beside_the_choices(void **state)
+{
+    json_t *body = chat_with("prompt_logprobs", json_integer(1));
+    (void)state;
+
+    json_object_set_new(body, "return_token_ids", json_true());
+    json_object_set_new(body, "n", json_integer(2));
+    json_t *answer = ask(CHAT_PATH, body, 200);
+    size_t prompt_tokens = (size_t)json_integer_value(
+        json_object_get(json_object_get(answer, "usage"), "prompt_tokens"));
+    assert_int_equal(json_array_size(json_object_get(answer, "prompt_token_ids")), prompt_tokens);
+    assert_int_equal(json_array_size(json_object_get(answer, "prompt_logprobs")), prompt_tokens);
+    assert_int_equal(json_array_size(json_object_get(choice_of(answer), "token_ids")), 6);
+    assert_null(json_object_get(choice_of(answer), "prompt_logprobs"));
+    json_decref(answer);
+}
+
+static void test_a_stream_s_ids_are_those_of_the_whole_answer(void **state)
+{
+    json_t *body = chat_with("return_token_ids", json_true());
+    json_t *whole = ask(CHAT_PATH, json_deep_copy(body), 200);
+    json_t *joined = json_array(), *prompt_ids = NULL;
+    struct http_answer answer;
+    (void)state;
+
+    json_object_set_new(body, "stream", json_true());
+    http_post_json(cluster.url, CHAT_PATH, body, &answer);
+    for (const char *at = answer.body; (at = strstr(at, "data: {")) != NULL; at += 6) {
+        json_t *chunk = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL);
+        json_array_extend(joined, json_object_get(choice_of(chunk), "token_ids"));
+        if (json_object_get(chunk, "prompt_token_ids")) {
+            assert_null(prompt_ids); /* once */
+            prompt_ids = json_incref(json_object_get(chunk, "prompt_token_ids"));
+        }
+        json_decref(chunk);
+    }
+    assert_true(json_equal(joined, json_object_get(choice_of(whole), "token_ids")));
+    assert_true(json_equal(prompt_ids, json_object_get(whole, "prompt_token_ids")));
+    json_decref(prompt_ids);
+    json_decref(joined);
+    json_decref(whole);
+    http_answer_done(&answer);
+}
+
+/* Cut to what fits, a prompt of any length is answered; its last tokens are what is left. */
+static void test_a_prompt_is_cut_to_its_last_tokens(void **state)
+{
+    json_t *words = json_pack("{s:s, s:i, s:i, s:b}", "prompt", prompt, "max_tokens", 1,
+                              "truncate_prompt_tokens", 2, "return_token_ids", true);
+    json_t *answer = ask(COMPLETION_PATH, words, 200);
+    json_t *ids = json_object_get(choice_of(answer), "prompt_token_ids");
+    struct buffer text;
+    (void)state;
+
+    json_t *all = ask("/tokenize", json_pack("{s:s}", "prompt", prompt), 200);
+    json_t *tokens = json_object_get(all, "tokens");
+    size_t count = json_array_size(tokens);
+    assert_int_equal(json_array_size(ids), 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(json_equal(json_array_get(ids, i), json_array_get(tokens, count - 2 + i)));
+    json_decref(all);
+    json_decref(answer);
+
+    buffer_init(&text, 1 << 20);
+    for (int i = 0; i < 20000; i++)
+        buffer_append_text(&text, "word ");
+    json_t *body = chat_body(cluster.model, text.data, 5);
+    json_decref(ask(CHAT_PATH, json_deep_copy(body), 400));
+    json_object_set_new(body, "truncate_prompt_tokens", json_integer(-1));
+    answer = ask(CHAT_PATH, body, 200);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(answer, "usage"), "prompt_tokens")),
+        512 - 5);
+    json_decref(answer);
+    buffer_done(&text);
+    cluster_assert_idle(&cluster);
+}
+
+static void test_a_chat_that_goes_on_can_begin_with_what_it_goes_on_from(void **state)
+{
+    json_t *messages =
+        json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Introduce yourself.",
+                  "role", "assistant", "content", "Hello, my");
+    json_t *body = json_pack("{s:o, s:i, s:i, s:b, s:b}", "messages", messages, "max_tokens", 4,
+                             "temperature", 0, "echo", true, "continue_final_message", true);
+    json_t *answer = ask(CHAT_PATH, body, 200);
+    const char *content = json_string_value(
+        json_object_get(json_object_get(choice_of(answer), "message"), "content"));
+    (void)state;
+    assert_int_equal(strncmp(content, "Hello, my name", 14), 0);
+    json_decref(answer);
+}
+
+static void test_ids_of_clients_are_labels(void **state)
+{
+    json_t *answer = ask(CHAT_PATH, chat_with("request_id", json_string("my-turn.7")), 200);
+    (void)state;
+    assert_string_equal(json_string_value(json_object_get(answer, "id")), "chatcmpl-my-turn.7");
+    json_decref(answer);
+    answer = ask(CHAT_PATH, chat_with("request_id", json_string("a\"b")), 200);
+    assert_null(strstr(json_string_value(json_object_get(answer, "id")), "\""));
+    json_decref(answer);
+}
+
+static void test_the_cluster_stops_and_leaves_nothing(void **state)
+{
+    (void)state;
+    cluster_stop(&cluster);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    cluster_abort(&cluster);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest alone[] = {
+        cmocka_unit_test(test_a_prompt_s_logprobs_are_those_of_the_steps_that_wrote_it),
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_changes_for_those_beside_a_scored_prompt),
+        cmocka_unit_test(test_rules_about_tokens_are_obeyed),
+        cmocka_unit_test(test_b14_a_prompt_is_scored_without_a_token_more),
+        cmocka_unit_test(test_a_chat_has_its_ids_and_scores_beside_the_choices),
+        cmocka_unit_test(test_a_stream_s_ids_are_those_of_the_whole_answer),
+        cmocka_unit_test(test_a_prompt_is_cut_to_its_last_tokens),
+        cmocka_unit_test(test_a_chat_that_goes_on_can_begin_with_what_it_goes_on_from),
+        cmocka_unit_test(test_ids_of_clients_are_labels),
+        cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
+    };
+    e2e_begin();
+    (void)e2e_smollm2();
+    int failed = cmocka_run_group_tests(alone, NULL, teardown);
+    failed += cmocka_run_group_tests(tests, start, teardown);
+    return e2e_finish(failed);
+}
