@@ -155,6 +155,8 @@ static inline void gguf_scalar(struct gguf_at *g, uint32_t type, const char *key
             card->tokenizer = bytes == 4   ? TOKENIZER_BPE
                               : bytes == 5 ? TOKENIZER_SPM
                                            : TOKENIZER_UNIGRAM;
+        } else if (strcmp(key, "tokenizer.chat_template") == 0) {
+            card->chat_template = mem_strndup(text, bytes);
         }
         return;
     }
