@@ -43,6 +43,8 @@ struct up_settings {
     char *api_key;
     char *chat_template;
     char *reasoning_parser, *tool_call_parser;
+    char *turn_memory;
+    char *text_cache_memory;
     char *config;
     char *log_level;
     uint32_t groups, ranks, port, threads;
@@ -63,6 +65,8 @@ static const struct setting up_table[] = {
     SETTING_TEXT("chat-template", chat_template, NULL, "Jinja file instead of the model's own."),
     SETTING_TEXT("reasoning-parser", reasoning_parser, NULL, "See refrain-router --help."),
     SETTING_TEXT("tool-call-parser", tool_call_parser, NULL, "See refrain-router --help."),
+    SETTING_TEXT("turn-memory", turn_memory, NULL, "on or off; see refrain-router --help."),
+    SETTING_TEXT("text-cache-memory", text_cache_memory, NULL, "See refrain-router --help."),
     SETTING_TEXT("log-level", log_level, "warn", "error, warn, info or debug, for all processes."),
     SETTING_END,
 };
@@ -189,6 +193,8 @@ static void set_router_args(struct up *up, struct child *child, uint32_t port)
     add_pair(child, "--chat-template", up->settings.chat_template);
     add_pair(child, "--reasoning-parser", up->settings.reasoning_parser);
     add_pair(child, "--tool-call-parser", up->settings.tool_call_parser);
+    add_pair(child, "--turn-memory", up->settings.turn_memory);
+    add_pair(child, "--text-cache-memory", up->settings.text_cache_memory);
 }
 
 static void add_worker(struct up *up, uint32_t group)
