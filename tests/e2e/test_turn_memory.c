@@ -341,7 +341,7 @@ static void test_what_the_cache_holds_and_finds_is_counted(void **state)
     (void)state;
     double bytes = cluster_metric(&cluster, "refrain_router_text_cache_bytes", "", NULL);
     assert_true(bytes > 0 && bytes <= 64 << 20);
-    assert_true(cluster_metric(&cluster, "refrain_router_text_cache_entries_count", "", NULL) > 0);
+    assert_true(cluster_metric(&cluster, "refrain_router_text_cache_entries", "", NULL) > 0);
     const char *const hits = "refrain_router_text_cache_hit_tokens_total";
     assert_true(cluster_metric(&cluster, hits, "kind=\"turn\"", NULL) > 0);
     assert_true(cluster_metric(&cluster, hits, "kind=\"segment\"", NULL) > 0);

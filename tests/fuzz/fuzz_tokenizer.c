@@ -4,13 +4,13 @@
  * First byte: which tokenizer, parse_special; next two: a literal span. Then the text. It must
  * hold: the ids, detokenized, are the text with each bad byte as U+FFFD (SPM: after one dummy
  * space); no control token comes from inside the span, none at all without parse_special; a second
- * encoding, now with a full word cache, gives the same ids. */
+ * encoding, now with a full word cache, gives the same ids, and so does the text cache. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "router/text/detokenize.h"
-#include "router/text/tokenizer.h"
+#include "router/text/text_cache.h"
 #include "router/text/unicode.h"
 
 #ifndef SHARED_DIR
@@ -26,7 +26,7 @@ static const struct tiny_token words[] = {
     {"<t>", TOKEN_USER_DEFINED, 0, 0}, {"ab", TOKEN_NORMAL, 0, -1},
     {"aba", TOKEN_NORMAL, 0, -1},      {"aa", TOKEN_NORMAL, 0, -2},
     {"aaaa", TOKEN_NORMAL, 0, -0.5f},  {"bb", TOKEN_NORMAL, 0, -3},
-    {"<s", TOKEN_NORMAL, 0, -1},
+    {"<s", TOKEN_NORMAL, 0, -1},       {"<e>", TOKEN_CONTROL, 0, 0},
 };
 static const char *const merges[] = {"a b", "a a", "aa aa", "b b", "ab a", "< s", NULL};
 
@@ -131,6 +131,23 @@ static size_t count_control(const struct tokenizer *tokenizer, const struct toke
     return count;
 }
 
+/* Cut at its seams, found in part and made in part: the same ids. The budget is small, so that
+ * texts come and go. */
+static void check_cached(struct tokenizer *tokenizer, unsigned kind, const char *text, size_t bytes,
+                         const struct tokenize_options *options, const struct token_ids *want)
+{
+    static struct text_cache *cache;
+    const struct text_owner owner = {tokenizer, kind, "", true};
+    struct token_ids got;
+    if (cache == NULL)
+        cache = text_cache_new(1u << 16);
+    token_ids_init(&got, IDS_MAX);
+    int r = text_cache_encode(cache, &owner, text, bytes, options, &got, NULL);
+    ASSERT(r == 0 && got.count == want->count);
+    ASSERT(got.count == 0 || memcmp(got.ids, want->ids, got.count * sizeof(uint32_t)) == 0);
+    token_ids_done(&got);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -153,6 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int r = tokenizer_encode(tokenizers[kind], text, bytes, &options, &ids);
     ASSERT(r == 0);
     check_text(tokenizers[kind], &ids, text, bytes);
+    check_cached(tokenizers[kind], kind, text, bytes, &options, &ids);
     r = tokenizer_encode(tokenizers[kind], text, bytes, &options, &again);
     ASSERT(r == 0 && again.count == ids.count);
     ASSERT(ids.count == 0 || memcmp(ids.ids, again.ids, ids.count * sizeof(uint32_t)) == 0);
