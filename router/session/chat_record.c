@@ -207,6 +207,8 @@ struct chat_record *chat_record_new(const struct chat_turn *turn)
     chain_init(&record->text);
     chain_init(&record->ids);
     chat_turn_borders(turn, &record->text, record->borders, chat_record_kept(record));
+    record->prompt_bytes = turn->text_bytes;
+    record->prompt_hash = chain_hash(&record->text);
     chain_add(&record->ids, turn->ids, turn->ids_count * sizeof(*turn->ids));
     return record;
 }

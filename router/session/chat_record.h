@@ -61,9 +61,10 @@ struct chat_record {
     uint64_t *messages;             /* hashes, at most CHAT_RECORD_MESSAGES_MAX */
     struct message_border *borders; /* as many */
     uint64_t chain_all;
-    uint64_t answer_hash;   /* 0: not known */
-    struct chain text, ids; /* prompt and answer */
-    size_t head_bytes;      /* of the system text; head_text has the first of them */
+    uint64_t answer_hash;               /* 0: not known */
+    struct chain text, ids;             /* prompt and answer */
+    uint64_t prompt_bytes, prompt_hash; /* of the prompt in text */
+    size_t head_bytes;                  /* of the system text; head_text has the first of them */
     char head_text[CHAT_RECORD_HEAD_MAX];
     size_t memory;
 };

@@ -72,6 +72,20 @@ static bool text_parts(const struct chat_record *before, const struct chat_turn 
     return turn->text_bytes >= before->text.bytes || common + coarse <= turn->text_bytes;
 }
 
+/* The prompt begins with all text of the prompt before. */
+static bool prompt_stands(const struct chat_record *before, const struct chat_turn *turn)
+{
+    struct chain chain;
+
+    if (turn->text_bytes < before->prompt_bytes)
+        return false;
+    chain_init(&chain);
+    chain_add(&chain, turn->text, before->prompt_bytes);
+    bool same = chain_hash(&chain) == before->prompt_hash;
+    chain_done(&chain);
+    return same;
+}
+
 /* The first message that does not stand where and as it stood; behind all of them: the answer. */
 static void note_place(const struct chat_record *before, const struct chat_turn *turn,
                        struct miss *miss)
@@ -85,9 +99,10 @@ static void note_place(const struct chat_record *before, const struct chat_turn 
     while (i < kept && now[i].start == before->borders[i].start &&
            now[i].end == before->borders[i].end)
         i++;
-    miss->place.message = (int32_t)i;
-    miss->place.field =
-        i < kept && now[i].start != before->borders[i].start ? "template" : "content";
+    bool as_it_began =
+        i < kept ? now[i].start == before->borders[i].start : prompt_stands(before, turn);
+    miss->place =
+        (struct place){.message = (int32_t)i, .field = as_it_began ? "content" : "template"};
     chain_done(&chain);
     mem_free(now);
 }

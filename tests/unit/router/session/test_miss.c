@@ -23,6 +23,7 @@ struct options {
     uint32_t first;      /* 0: the head */
     const char *tools;   /* NULL: none */
     const char *opening; /* the template's own text in front: a date */
+    const char *closing; /* behind the last message: a mark that does not stay there */
     const char *drop;    /* what the template leaves out of an assistant's text */
     int id_shift_from;   /* ids from here on are others; 0: none */
 };
@@ -53,6 +54,7 @@ static void render(struct made *m, const struct options *options)
         add_span(m, content, SPAN_CONTENT, (int32_t)shown++);
         buffer_append_char(&m->text, '|');
     }
+    buffer_append_text(&m->text, options->closing ? options->closing : "");
     buffer_append_char(&m->text, '<');
 }
 
@@ -235,6 +237,11 @@ static void test_template_unstable_says_where(void **state)
     assert_string_equal(miss.place.field, "template");
     assert_int_equal(miss.place.message, 0);
     assert_int_equal(miss.prompt_offset, 0);
+    const struct options marked = {.closing = "(now)"};
+    miss = second(&marked, turn1, &marked, turn2, ALL, 2); /* behind "hello", then behind "more" */
+    assert_int_equal(miss.cause, MISS_TEMPLATE_UNSTABLE);
+    assert_string_equal(miss.place.field, "template");
+    assert_int_equal(miss.place.message, 2);
     const struct options thinking = {.drop = "one "};
     miss = second(&plain, turn1, &thinking, turn2, ALL, 2); /* the answer is written otherwise */
     assert_int_equal(miss.cause, MISS_TEMPLATE_UNSTABLE);
