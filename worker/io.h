@@ -5,12 +5,14 @@
 #define REFRAIN_WORKER_IO_H
 
 #include "worker/admin_commands.h"
+#include "worker/kv_publisher.h"
 
 struct io;
 
 struct io_settings {
-    struct admin_context context; /* complete; the thread frees neither of its parts */
-    uint32_t step_timeout_ms;     /* a longer step: systemd's watchdog is not petted */
+    struct admin_context context;   /* complete; the thread frees neither of its parts */
+    struct kv_publisher *publisher; /* NULL: no events for others; stays the caller's */
+    uint32_t step_timeout_ms;       /* a longer step: systemd's watchdog is not petted */
 };
 
 int io_start(const struct io_settings *settings, struct io **ret_io, struct errmsg *err);

@@ -41,6 +41,9 @@ static const struct setting table[] = {
     SETTING_BYTES("kv-cache-memory", kv_bytes, "1GiB",
                   "Memory of the KV block pool, per process of the group."),
     SETTING_BOOL("enable-prefix-caching", prefix_caching, "true", "Reuse KV of known prefixes."),
+    SETTING_TEXT("kv-events-config", kv_events_config, NULL,
+                 "Publish changes of the prefix cache as vLLM does: its JSON, for example "
+                 "'{\"enable_kv_cache_events\": true, \"endpoint\": \"tcp://127.0.0.1:5557\"}'."),
     SETTING_U32("block-size", block_tokens, "16", 1, 1024, "Tokens per KV block; only 16."),
     SETTING_U32("threads", threads, "0", 0, 512,
                 "Compute threads per process; 0: CPUs divided by --tensor-parallel-size."),

@@ -15,7 +15,7 @@ enum worker_backend { WORKER_BACKEND_CPU = 0, WORKER_BACKEND_REF };
 struct worker_settings {
     char *model, *served_model_name;
     char *run_dir; /* never NULL after worker_settings_parse */
-    char *router_endpoints, *data_endpoint;
+    char *router_endpoints, *data_endpoint, *kv_events_config;
     char *isa;
     char *check, *ids; /* --check MODEL --ids FILE */
     int backend;       /* enum worker_backend */

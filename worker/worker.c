@@ -344,6 +344,10 @@ static int start_serving(struct worker *worker, struct errmsg *err)
     context->link = worker->link;
     context->metrics = worker->metrics;
     worker->io_settings.step_timeout_ms = worker->settings->step_timeout_ms;
+    r = kv_publisher_new(worker->settings->kv_events_config, worker->settings->group,
+                         worker->settings->insecure_tcp, &worker->io_settings.publisher, err);
+    if (r < 0)
+        return r;
     log_start(worker);
     return io_start(&worker->io_settings, &worker->io, err);
 }
@@ -351,6 +355,7 @@ static int start_serving(struct worker *worker, struct errmsg *err)
 static void free_all(struct worker *worker)
 {
     router_link_free(worker->link, STOP_LINGER_MS);
+    kv_publisher_free(worker->io_settings.publisher);
     admin_socket_free(worker->io_settings.context.admin);
     engine_free(worker->engine);
     rank_model_close(worker->model);

@@ -71,6 +71,7 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
         .events = kv_events_callbacks(&engine->kv_events),
     };
     r = block_pool_new(&pool, &engine->pool, err);
+    engine->kv_events.pool = engine->pool;
     if (r == 0)
         r = scheduler_new(sched, engine->pool, &engine->scheduler, err);
     if (r == 0)

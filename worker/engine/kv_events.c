@@ -1,6 +1,8 @@
 /* kv_events.c - see the header. Cost: two stores and an xor per event. */
 #include "worker/engine/kv_events.h"
 
+#include <string.h>
+
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 
@@ -34,11 +36,15 @@ static void on_stored(void *user, struct block_hash parent, struct block_hash ha
 {
     struct kv_events *events = user;
     struct output *output = events->open;
-    (void)ids;
     if (output != NULL && (output->removed_count > 0 || output->stored_count == OUTPUT_STORED_MAX))
         kv_events_flush(events);
     output = open_output(events);
-    output->stored[output->stored_count++] = (struct output_stored){parent, hash};
+    struct output_stored *stored = &output->stored[output->stored_count++];
+    /* Published blocks have published parents: one that is not there is the root. */
+    *stored = (struct output_stored){.parent = parent,
+                                     .hash = hash,
+                                     .first = block_pool_find(events->pool, parent) == BLOCK_NONE};
+    memcpy(stored->ids, ids, sizeof(stored->ids));
     events->blocks++;
     events->digest ^= hash.low;
 }

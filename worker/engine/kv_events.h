@@ -11,9 +11,10 @@
 
 struct kv_events {
     struct outbox *outbox;
-    struct output *open;     /* being filled, NULL: nothing to tell */
-    uint64_t sequence;       /* of the last buffer pushed */
-    uint64_t blocks, digest; /* the index as these events make it */
+    const struct block_pool *pool; /* whose events they are; set once it is there */
+    struct output *open;           /* being filled, NULL: nothing to tell */
+    uint64_t sequence;             /* of the last buffer pushed */
+    uint64_t blocks, digest;       /* the index as these events make it */
 };
 
 void kv_events_init(struct kv_events *events, struct outbox *outbox);

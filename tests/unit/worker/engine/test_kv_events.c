@@ -11,14 +11,21 @@ struct fixture {
     struct outbox *outbox;
     struct kv_events events;
     struct block_events callbacks;
+    struct block_pool *pool; /* an empty one: every parent is a root */
 };
 
 static int setup(void **state)
 {
     static struct fixture f;
+    struct errmsg err;
     f.outbox = outbox_new(4, 4);
     kv_events_init(&f.events, f.outbox);
     f.callbacks = kv_events_callbacks(&f.events);
+    assert_int_equal(
+        block_pool_new(&(struct block_pool_settings){.blocks_total = 1, .prefix_caching = true},
+                       &f.pool, &err),
+        0);
+    f.events.pool = f.pool;
     *state = &f;
     return 0;
 }
@@ -27,6 +34,7 @@ static int teardown(void **state)
 {
     struct fixture *f = *state;
     outbox_free(f->outbox);
+    block_pool_free(f->pool);
     return 0;
 }
 
