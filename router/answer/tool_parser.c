@@ -4,7 +4,8 @@
  *              ^            |
  *              +--- BAD ----+   held bytes become content, then the byte is looked at again
  *
- * Why bytes: the result cannot depend on how the text was cut. Invariant: `held` is everything
+ * Why bytes: the result cannot depend on how the text was cut. (Runs of plain content are copied
+ * whole, which comes to the same.) Invariant: `held` is everything
  * since the last byte that went to content or to a call. In content it is white space (which
  * belongs to a call if one follows) and then the first `matched` bytes of a start. When a step
  * breaks off behind a call that is complete, its structure (braces, tags) is dropped, and only what
@@ -18,6 +19,19 @@
 
 #define SPACE_HELD_MAX 256u
 
+static void find_plain(struct tool_parser *parser)
+{
+    const struct tool_format *format = parser->options.format;
+
+    memset(parser->is_plain, true, sizeof(parser->is_plain));
+    for (const char *c = " \n\t\r"; *c; c++)
+        parser->is_plain[(unsigned char)*c] = false;
+    for (size_t i = 0; i < TOOL_STARTS_MAX && format->starts[i].text; i++)
+        parser->is_plain[(unsigned char)format->starts[i].text[0]] = false;
+    for (size_t i = 0; i < TOOL_MARKERS_MAX && format->markers[i]; i++)
+        parser->is_plain[(unsigned char)format->markers[i][0]] = false;
+}
+
 struct tool_parser *tool_parser_new(const struct tool_parser_options *options)
 {
     struct tool_parser *parser = mem_zalloc(sizeof(*parser));
@@ -25,6 +39,7 @@ struct tool_parser *tool_parser_new(const struct tool_parser_options *options)
     ASSERT(options->format && options->content && options->calls);
     parser->options = *options;
     parser->only_calls = true;
+    find_plain(parser);
     buffer_init(&parser->held, TOOL_HELD_MAX + TOOL_TEXT_MAX);
     return parser;
 }
@@ -347,10 +362,34 @@ static void push_byte(struct tool_parser *parser, char c)
         push_content(parser, c);
 }
 
+/* How many of these bytes are content whatever comes behind them. */
+static size_t plain_run(const struct tool_parser *parser, const char *text, size_t bytes)
+{
+    size_t run = 0;
+
+    if (parser->step || parser->held.bytes > 0)
+        return 0;
+    while (run < bytes) {
+        size_t space = json_is_space(text[run]);
+        if (run + space == bytes || !parser->is_plain[(unsigned char)text[run + space]])
+            break;
+        run += space + 1;
+    }
+    return run;
+}
+
 void tool_parser_push(struct tool_parser *parser, const char *text, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++)
-        push_byte(parser, text[i]);
+    for (size_t at = 0; at < bytes;) {
+        size_t plain = plain_run(parser, text + at, bytes - at);
+        if (plain > 0) {
+            buffer_append(parser->options.content, text + at, plain);
+            parser->only_calls = parser->after_call = false;
+            at += plain;
+        } else {
+            push_byte(parser, text[at++]);
+        }
+    }
 }
 
 void tool_parser_finish(struct tool_parser *parser)

@@ -56,6 +56,7 @@ struct xml_parameters {
 struct tool_parser {
     struct tool_parser_options options;
     const struct tool_step *step; /* NULL: content */
+    bool is_plain[256];           /* bytes that are content wherever content is read */
     size_t matched;               /* bytes of the step's text, or of a start at the end of held */
     struct buffer held;
     bool in_call; /* held has, from call_from on, a call or parameter that is none yet */

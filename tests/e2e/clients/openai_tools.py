@@ -121,6 +121,23 @@ def check_two_calls(client, model):
     check("parallel_tool_calls false: one call", len(single.message.tool_calls) == 1)
 
 
+def check_histories(client, model):
+    """What clients send as a call's arguments, and a list without calls."""
+    def tokens(message):
+        return ask(client, model, [{"role": "user", "content": "a"}, message,
+                                   {"role": "user", "content": "b"}]).usage.prompt_tokens
+
+    def with_arguments(arguments):
+        return tokens({"role": "assistant", "content": "", "tool_calls": [
+            {"id": "abcdef123", "type": "function",
+             "function": {"name": "f", "arguments": arguments}}]})
+    check("history: null and empty arguments are {}",
+          len({with_arguments(text) for text in ("{}", "null", "")}) == 1)
+    check("history: no calls are no calls",
+          tokens({"role": "assistant", "content": "c", "tool_calls": []}) ==
+          tokens({"role": "assistant", "content": "c"}))
+
+
 def check_choices(client, model):
     none = ask(client, model, ONE, tools=TOOLS, tool_choice="none").choices[0]
     check("tool_choice none: text", none.message.tool_calls is None and
@@ -170,6 +187,7 @@ def main():
     message = check_one_call(client, model)
     check_results(client, model, message)
     check_two_calls(client, model)
+    check_histories(client, model)
     check_choices(client, model)
     check_reasoning(client, model)
     asyncio.run(check_async(url, model, key))
