@@ -665,7 +665,7 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
         return;
     }
     if (item->first && choice->index == 0 && request->turn)
-        turn_first(request->turn, choice->cached_tokens, choice->group);
+        turn_first(request->turn, choice->cached_tokens, choice->group, choice->miss);
     if (item->ids.len == 0 && !over)
         return; /* of the prompt: they wait for the first token */
     if (!request->first_ns) {

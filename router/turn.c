@@ -153,12 +153,16 @@ void turn_sent(struct turn *turn, const uint32_t *ids, size_t count)
     rendered_done(&turn->rendered);
 }
 
-void turn_first(struct turn *turn, uint32_t cached_tokens, uint32_t group)
+void turn_first(struct turn *turn, uint32_t cached_tokens, uint32_t group, const char *worker)
 {
     turn->miss = turn->compared;
     turn->group = group;
     turn->answered = true;
     miss_settle(&turn->miss, cached_tokens, group);
+    if (strcmp(worker, "off") == 0) {
+        turn->miss.cause = MISS_NONE;
+        turn->miss.known = false; /* its tokens say nothing about reuse */
+    }
 }
 
 void turn_content(struct turn *turn, const char *text, size_t bytes)

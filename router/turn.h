@@ -43,8 +43,9 @@ int turn_prompt(struct turn *turn, struct token_ids *out, struct prompt_trace *r
                 struct api_error *error);
 /* The prompt of these ids is at a worker; the rendered text goes. */
 void turn_sent(struct turn *turn, const uint32_t *ids, size_t count);
-/* The first token came. Again after a retry. */
-void turn_first(struct turn *turn, uint32_t cached_tokens, uint32_t group);
+/* The first token came. Again after a retry. worker: its own word for a miss; "off", it was not to
+ * reuse anything, is none. */
+void turn_first(struct turn *turn, uint32_t cached_tokens, uint32_t group, const char *worker);
 /* Text that the client got as the answer's content. */
 void turn_content(struct turn *turn, const char *text, size_t bytes);
 /* Over, with these generated ids (without the one that ended it). At most once. */

@@ -53,6 +53,8 @@ static int teardown(void **state)
     return 0;
 }
 
+#define OFF 99u /* the group that reuses nothing because it is told so */
+
 /* One request, from its body to its answer. */
 struct asked {
     struct api_request fields;
@@ -86,7 +88,7 @@ static void answer(struct asked *a, uint32_t cached, uint32_t group, const char 
     for (size_t i = 0; i < bytes; i++)
         ids[i] = TINY_BYTE(text[i]);
     turn_sent(a->turn, a->ids.ids, a->ids.count);
-    turn_first(a->turn, cached, group);
+    turn_first(a->turn, cached, group, group == OFF ? "off" : "");
     turn_content(a->turn, text, bytes / 2); /* a stream */
     turn_content(a->turn, text + bytes / 2, bytes - bytes / 2);
     turn_write(a->turn, true, "", &a->out);
@@ -236,8 +238,12 @@ static void test_the_cause_of_a_miss_reaches_answer_and_metrics(void **state)
     answer(&a, 319, 2, "x");
     assert_string_equal(a.out.data, ",\"miss\":null");
     done(&a);
+    ask(&a, body);
+    answer(&a, 0, OFF, "x");
+    assert_string_equal(a.out.data, ",\"miss\":null");
+    done(&a);
     assert_int_equal(metrics_get(metrics, RM_MISSES, MISS_MESSAGE_EDITED), 1);
-    assert_int_equal(metrics_get(metrics, RM_MISSES, MISS_NONE), 1);
+    assert_int_equal(metrics_get(metrics, RM_MISSES, MISS_NONE), 2);
     /* The first answer left 116 + 31; then three times the 319 of the same prompt. */
     assert_int_equal(metrics_get(metrics, RM_REUSABLE_TOKENS, 0), 147 + 3 * 319);
     assert_int_equal(metrics_get(metrics, RM_REUSED_TOKENS, 0), 118 + 0 + 200 + 319);
