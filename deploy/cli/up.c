@@ -43,6 +43,8 @@ struct up_settings {
     char *api_key;
     char *chat_template;
     char *reasoning_parser, *tool_call_parser;
+    char *history, *history_low_water, *session_max_turns, *session_max_seconds, *chat_records;
+    bool explain;
     char *turn_memory;
     char *text_cache_memory;
     char *config;
@@ -65,6 +67,12 @@ static const struct setting up_table[] = {
     SETTING_TEXT("chat-template", chat_template, NULL, "Jinja file instead of the model's own."),
     SETTING_TEXT("reasoning-parser", reasoning_parser, NULL, "See refrain-router --help."),
     SETTING_TEXT("tool-call-parser", tool_call_parser, NULL, "See refrain-router --help."),
+    SETTING_TEXT("history", history, NULL, "full, last_messages=N or token_budget=N."),
+    SETTING_TEXT("history-low-water", history_low_water, NULL, "See refrain-router --help."),
+    SETTING_TEXT("session-max-turns", session_max_turns, NULL, "See refrain-router --help."),
+    SETTING_TEXT("session-max-seconds", session_max_seconds, NULL, "See refrain-router --help."),
+    SETTING_TEXT("chat-records", chat_records, NULL, "See refrain-router --help."),
+    SETTING_BOOL("explain", explain, "false", "Every answer says why it reused what it reused."),
     SETTING_TEXT("turn-memory", turn_memory, NULL, "on or off; see refrain-router --help."),
     SETTING_TEXT("text-cache-memory", text_cache_memory, NULL, "See refrain-router --help."),
     SETTING_TEXT("log-level", log_level, "warn", "error, warn, info or debug, for all processes."),
@@ -191,6 +199,13 @@ static void set_router_args(struct up *up, struct child *child, uint32_t port)
     add_pair(child, "--policy", up->settings.policy);
     add_pair(child, "--api-key", up->settings.api_key);
     add_pair(child, "--chat-template", up->settings.chat_template);
+    add_pair(child, "--history", up->settings.history);
+    add_pair(child, "--history-low-water", up->settings.history_low_water);
+    add_pair(child, "--session-max-turns", up->settings.session_max_turns);
+    add_pair(child, "--session-max-seconds", up->settings.session_max_seconds);
+    add_pair(child, "--chat-records", up->settings.chat_records);
+    if (up->settings.explain)
+        child_add_arg(child, "--explain");
     add_pair(child, "--reasoning-parser", up->settings.reasoning_parser);
     add_pair(child, "--tool-call-parser", up->settings.tool_call_parser);
     add_pair(child, "--turn-memory", up->settings.turn_memory);

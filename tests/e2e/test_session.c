@@ -20,7 +20,7 @@
 
 static struct cluster cluster, small;
 static char folder[] = "/tmp/refrain-session-XXXXXX";
-static char conf_path[64], template_path[64], small_path[64];
+static char conf_path[64], template_path[64];
 
 static int setup(void **state)
 {
@@ -540,14 +540,10 @@ static json_t *turn_of(const char *session, int turn)
 
 static void test_a_session_ends_at_its_turns(void **state)
 {
-    char conf[256];
     (void)state;
-    (void)snprintf(small_path, sizeof(small_path), "%s/small.conf", folder);
-    (void)snprintf(conf, sizeof(conf), "[router]\nsession-max-turns = 2\nchat-template = %s\n",
-                   template_path);
-    file_write(small_path, conf);
     cluster_start(&small, e2e_tiny("llama-gguf-f32"),
-                  (const char *const[]){"--config", small_path, "--groups", "1", NULL});
+                  (const char *const[]){"--session-max-turns", "2", "--chat-template",
+                                        template_path, "--groups", "1", NULL});
     for (int named = 0; named < 2; named++) {
         const char *session = named ? "s1" : NULL;
         for (int turn = 1; turn <= 3; turn++) {
