@@ -14,12 +14,13 @@
 
 void answer_usage(const struct request *request, struct chunk_usage *ret_usage)
 {
-    *ret_usage = (struct chunk_usage){0};
+    *ret_usage = (struct chunk_usage){.reasons = request->plan.answer.reader.reasoning != NULL};
     for (uint32_t i = 0; i < request->prompts_count; i++)
         ret_usage->prompt_tokens += request->prompts[i].ids.count;
     for (uint32_t i = 0; i < request->choices_count; i++) {
         const struct choice *choice = &request->choices[i];
         ret_usage->completion_tokens += choice->tokens;
+        ret_usage->reasoning_tokens += choice->reasoning_tokens;
         if (choice->index % request->fields.n == 0) /* once per prompt */
             ret_usage->cached_tokens += choice->cached_tokens;
     }
@@ -131,6 +132,8 @@ static void send_choice(struct request *request, struct choice *choice, struct c
         usage.prompt_tokens = request->prompts[choice->prompt].ids.count;
         usage.completion_tokens = choice->tokens;
         usage.cached_tokens = choice->cached_tokens;
+        usage.reasons = request->plan.answer.reader.reasoning != NULL;
+        usage.reasoning_tokens = choice->reasoning_tokens;
         chunk.usage = &usage;
     }
     chunk.usage_null = request->fields.include_usage;

@@ -87,7 +87,7 @@ void choice_restart(struct choice *choice)
     buffer_clear(&choice->prompt_logprobs);
     buffer_clear(&choice->ids);
     choice->scored = 0;
-    choice->tokens = 0;
+    choice->tokens = choice->reasoning_tokens = 0;
     choice->generated.count = choice->text_bytes = 0;
     choice->first_seen = false;
     begin_text(choice);
@@ -143,6 +143,22 @@ static bool sift(struct choice *choice)
         choice->stop_kind = CHUNK_STOP_TEXT;
         choice->finish_reason = "stop";
     }
+    return found;
+}
+
+static bool is_thinking(const struct choice *choice)
+{
+    const struct answer_plan *answer = &choice->plan->answer;
+    return answer->reader.reasoning && choice->reader.reasoning.state == REASONING_INSIDE;
+}
+
+/* The text of one token. As vLLM counts them, tags are not tokens of reasoning. */
+static bool sift_token(struct choice *choice)
+{
+    bool before = is_thinking(choice);
+    bool found = sift(choice);
+
+    choice->reasoning_tokens += before && is_thinking(choice);
     return found;
 }
 
@@ -270,7 +286,7 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
             return -EPROTO;
         if (detokenizer_push(&choice->detokenizer, id_at(item, i), &choice->raw) < 0)
             return -EPROTO;
-        if (sift(choice)) {
+        if (sift_token(choice)) {
             over(choice);
             *ret_over = true;
             return 0;

@@ -57,6 +57,7 @@ struct choice {
     struct buffer ids;             /* generated since the last chunk, "5,6,7"; when asked for */
     size_t scored;                 /* prompt tokens whose log probabilities came */
     uint32_t tokens;               /* generated so far */
+    uint32_t reasoning_tokens;     /* of these, between the tags */
 
     bool sent;      /* something of it went to the client */
     bool role_sent; /* the first delta */

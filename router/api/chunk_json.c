@@ -145,9 +145,13 @@ static void write_usage(struct buffer *out, const struct chunk_usage *usage)
     buffer_printf(out,
                   ",\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
                   ",\"total_tokens\":%" PRIu64
-                  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
+                  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}",
                   usage->prompt_tokens, usage->completion_tokens,
                   usage->prompt_tokens + usage->completion_tokens, usage->cached_tokens);
+    if (usage->reasons)
+        buffer_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%" PRIu64 "}",
+                      usage->reasoning_tokens);
+    buffer_append_char(out, '}');
 }
 
 static void write_explain(struct buffer *out, const struct chunk_explain *explain)

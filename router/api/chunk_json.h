@@ -55,6 +55,8 @@ struct chunk_choice {
 
 struct chunk_usage {
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
+    bool reasons; /* reasoning_tokens are known */
+    uint64_t reasoning_tokens;
 };
 
 /* Of the "refrain" object: what the first token cost. */

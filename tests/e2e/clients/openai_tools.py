@@ -157,7 +157,11 @@ def check_reasoning(client, model):
                      {"role": "assistant", "content": f"It is {word}.",
                       "reasoning_content": f"I must look at {number}."}]
     messages.append({"role": "user", "content": "Is 8 even or odd?"})
-    whole = ask(client, model, messages).choices[0].message
+    answer = ask(client, model, messages)
+    whole = answer.choices[0].message
+    counted = answer.usage.completion_tokens_details.reasoning_tokens
+    check("reasoning: tokens are counted", 3 < counted < answer.usage.completion_tokens - 4,
+          counted)
     check("reasoning: apart from content", whole.reasoning_content == "I must look at 8." and
           whole.content.startswith("It is"), whole.reasoning_content)
     check("reasoning: both names", whole.reasoning == whole.reasoning_content)

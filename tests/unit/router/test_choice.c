@@ -203,6 +203,7 @@ static void test_reasoning_and_calls_are_read_behind_the_stop_strings(void **sta
     assert_false(take(&f, THOUGHT, REFRAIN__FINISH__FINISH_NONE));
     expect_text(&f, "ok");
     assert_string_equal(f.choice.reader.thoughts.data, "hm");
+    assert_int_equal(f.choice.reasoning_tokens, 9); /* "hm" and the end tag but its last letter */
     assert_int_equal(f.choice.reader.calls.count, 0);
     assert_false(take(&f, "\"arguments\": {\"a\": ", REFRAIN__FINISH__FINISH_NONE));
     assert_string_equal(f.choice.reader.calls.arguments.data, "{\"a\": ");

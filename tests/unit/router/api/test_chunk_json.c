@@ -149,6 +149,19 @@ static void test_a_message_of_calls_only_has_null_content(void **state)
         "]},\"logprobs\":null,\"finish_reason\":\"tool_calls\",\"stop_reason\":null}]}");
 }
 
+static void test_usage_counts_reasoning_where_it_is_read(void **state)
+{
+    const struct chunk_usage usage = {
+        .prompt_tokens = 3, .completion_tokens = 5, .reasons = true, .reasoning_tokens = 2};
+    const struct chunk chunk = {.usage = &usage};
+    (void)state;
+    expect(&chat_stream, &chunk,
+           "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":17,"
+           "\"model\":\"m\\\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,"
+           "\"completion_tokens\":5,\"total_tokens\":8,\"prompt_tokens_details\":{"
+           "\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":2}}}");
+}
+
 static void test_reasoning_streams_under_both_names(void **state)
 {
     const struct chunk_choice choice = {.reasoning = "h", .reasoning_bytes = 1};
@@ -265,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_whole_chat_has_messages),
         cmocka_unit_test(test_pieces_of_calls_name_their_call_once),
         cmocka_unit_test(test_a_message_of_calls_only_has_null_content),
+        cmocka_unit_test(test_usage_counts_reasoning_where_it_is_read),
         cmocka_unit_test(test_reasoning_streams_under_both_names),
         cmocka_unit_test(test_completions_have_text),
         cmocka_unit_test(test_logprobs_of_a_chat_are_finite_and_have_bytes),
