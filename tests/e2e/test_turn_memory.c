@@ -316,6 +316,74 @@ static void test_an_edit_reuses_up_to_the_changed_message(void **state)
     json_decref(messages);
 }
 
+/* The first answer, streamed; `drop_at`: see struct chat. */
+static void stream(struct chat *chat, const json_t *messages, const char *salt, unsigned drop_at)
+{
+    json_t *body = json_pack("{s:s, s:O, s:i}", "model", cluster.model, "messages", messages,
+                             "max_tokens", ANSWER_TOKENS_MAX);
+    json_t *more = sampled(3, salt);
+    json_object_update(body, more);
+    json_decref(more);
+    chat_init(chat, cluster.url, CHAT_PATH, streamed(body));
+    chat->drop_at = drop_at;
+    chat_send(chat);
+}
+
+static void test_a_stream_is_remembered_as_well(void **state)
+{
+    json_t *messages = json_array();
+    struct chat chat;
+    (void)state;
+    say(messages, "user", questions[0]);
+    stream(&chat, messages, "streamed", 0);
+    assert_int_equal(chat.status, 200);
+    bool cut = strcmp(chat.finish, "length") == 0;
+    say(messages, "assistant", chat.text);
+    say(messages, "user", questions[2]);
+    struct turn next = ask(messages, json_pack("{s:s}", "cache_salt", "streamed"));
+    uint32_t fresh = fresh_tokens(questions[2]);
+    assert_int_equal(next.prompt, chat.prompt_tokens + chat.completion_tokens - !cut + fresh);
+    assert_int_equal(next.computed, fresh + cut);
+    assert_true(next.from_memory > chat.completion_tokens - !cut);
+    turn_done(&next);
+    chat_done(&chat);
+    json_decref(messages);
+}
+
+/* The router notices with the next piece that it cannot write. */
+static bool was_noticed(void *user)
+{
+    const int *dropped = user;
+    return cluster_metric(&cluster, "refrain_router_requests_total", "code=\"499\"", NULL) ==
+           *dropped;
+}
+
+/* The client goes away after ten pieces and goes on with what it has. How many more the router had
+ * sent by then is a matter of time, so not every try must find it. */
+static void test_what_a_dropped_stream_had_sent_is_remembered(void **state)
+{
+    uint32_t from_memory = 0;
+    (void)state;
+    for (int i = 0; i < 10 && from_memory == 0; i++) {
+        json_t *messages = json_array();
+        char salt[16];
+        struct chat chat;
+        (void)snprintf(salt, sizeof(salt), "dropped-%d", i);
+        say(messages, "user", questions[0]);
+        stream(&chat, messages, salt, 10);
+        assert_true(strlen(chat.text) > 0);
+        assert_true(poll_until(was_noticed, &(int){i + 1}, 10000));
+        say(messages, "assistant", chat.text);
+        say(messages, "user", questions[2]);
+        struct turn next = ask(messages, json_pack("{s:s}", "cache_salt", salt));
+        from_memory = next.from_memory;
+        turn_done(&next);
+        chat_done(&chat);
+        json_decref(messages);
+    }
+    assert_true(from_memory > 0);
+}
+
 static void test_a_message_that_looks_like_a_chat_is_text(void **state)
 {
     json_t *messages = json_array(), *one = json_array();
@@ -386,6 +454,8 @@ int main(void)
         cmocka_unit_test(test_regenerated_answers_all_go_on_with_their_own_ids),
         cmocka_unit_test(test_both_choices_of_one_request_go_on_with_their_own_ids),
         cmocka_unit_test(test_an_edit_reuses_up_to_the_changed_message),
+        cmocka_unit_test(test_a_stream_is_remembered_as_well),
+        cmocka_unit_test(test_what_a_dropped_stream_had_sent_is_remembered),
         cmocka_unit_test(test_a_message_that_looks_like_a_chat_is_text),
         cmocka_unit_test(test_what_the_cache_holds_and_finds_is_counted),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
