@@ -15,6 +15,8 @@ static void check(const struct api_request *request)
     ASSERT(request->logprobs <= API_TOP_LOGPROBS_MAX + 1);
     ASSERT(!(request->temperature < 0) && !isinf(request->temperature));
     ASSERT(!(request->top_p <= 0) && !(request->top_p > 1));
+    ASSERT(request->tools || request->tool_choice == API_TOOLS_NONE);
+    ASSERT(request->tool_choice != API_TOOLS_NAMED || json_is_string(request->tool_name));
     for (size_t i = 0; i < request->stop_count; i++)
         ASSERT(request->stop_bytes[i] > 0 && request->stop_bytes[i] <= 1024);
     switch (request->kind) {
