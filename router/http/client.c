@@ -597,6 +597,7 @@ int client_accept(struct http_server *server, uv_stream_t *listener)
     buffer_init(&c->out, SIZE_MAX);
     buffer_init(&c->sending, SIZE_MAX);
     c->deadline_ms = uv_now(server->loop) + server->limits.idle_timeout_ms;
+    c->stalled_ms = uv_now(server->loop); /* the timer may look before the first answer is sent */
     list_push_back(&server->clients, &c->link);
     server_client_opened(server);
     (void)uv_tcp_init(server->loop, &c->tcp); /* makes no socket yet, so cannot fail */
