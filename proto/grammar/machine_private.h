@@ -31,7 +31,8 @@
 enum state_flag {
     STATE_COMPLETE = 1,
     STATE_BOTTOM = 2,
-    STATE_DEEPER = 4 /* its mask needs more of the stack */
+    STATE_DEEPER = 4, /* its mask needs more of the stack */
+    STATE_LOOPS = 8   /* `loops` is known */
 };
 
 struct config {
@@ -44,6 +45,7 @@ struct frame {
 
 struct state {
     uint64_t hash;
+    uint64_t loops; /* buckets all of whose bytes lead back to it; with STATE_LOOPS */
     uint32_t slot;
     uint32_t words_at; /* configs, then one transition per class */
     uint32_t configs_count;
@@ -97,7 +99,7 @@ struct grammar_machine {
     uint32_t masks_count, mask_words;
     struct list masks_used; /* struct mask */
     struct closure closure;
-    uint32_t *path; /* [token_bytes_max + 1] */
+    uint32_t *path; /* [token_bytes_max + 1], states */
     uint64_t work;  /* configs looked at, since it was set to 0 */
     struct list matchers;
     uint32_t matchers_count;

@@ -17,6 +17,7 @@
 #include "proto/grammar/machine_private.h"
 
 #define FRAMES_FIRST 2u
+#define SUBTREE_MIN 16u                     /* nodes, from which on it pays to look for loops */
 #define WORK_MAX 4000000u                   /* configs of one mask */
 #define STATES_MAX(m) ((m)->states_max / 4) /* new ones of one mask */
 
@@ -96,15 +97,16 @@ struct walk {
     bool any, deeper;
 };
 
-static void allow(struct walk *walk, uint32_t node)
+/* The tokens of nodes [first, end). */
+static inline void allow(struct walk *walk, uint32_t first, uint32_t end)
 {
     const struct grammar_vocab *vocab = walk->machine->vocab;
+    const uint32_t *id = &vocab->tokens[vocab->nodes[first].first_token];
+    const uint32_t *last = &vocab->tokens[vocab->nodes[end].first_token];
 
-    for (uint32_t i = vocab->nodes[node].first_token; i < vocab->nodes[node + 1].first_token; i++) {
-        uint32_t id = vocab->tokens[i];
-        walk->bits[id / 64] |= (uint64_t)1 << id % 64;
-        walk->any = true;
-    }
+    walk->any |= id < last;
+    for (; id < last; id++)
+        walk->bits[*id / 64] |= (uint64_t)1 << *id % 64;
 }
 
 static int slow_step(struct walk *walk, uint32_t state, uint8_t byte, uint32_t *ret_state)
@@ -117,6 +119,54 @@ static int slow_step(struct walk *walk, uint32_t state, uint8_t byte, uint32_t *
     return r;
 }
 
+/* Which buckets change nothing: whole subtrees of plain text are then allowed at once. */
+static int find_loops(struct walk *walk, uint32_t number)
+{
+    struct state *state = &walk->machine->space->states[number];
+    uint64_t others = 0, all = 0;
+
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint64_t bucket = (uint64_t)1 << vocab_bucket((uint8_t)byte);
+        uint32_t next = STATE_DEAD;
+        all |= bucket;
+        if ((others & bucket) != 0)
+            continue;
+        int r = slow_step(walk, number, (uint8_t)byte, &next);
+        if (r < 0)
+            return r;
+        others |= next != number ? bucket : 0;
+    }
+    state->loops = all & ~others;
+    state->flags |= STATE_LOOPS;
+    return 0;
+}
+
+/* A node is allowed and leads to `number`. *ret_next: where to go on. */
+static int enter(struct walk *walk, uint32_t node, uint32_t number, uint32_t *ret_next)
+{
+    const struct vocab_node *at = &walk->machine->vocab->nodes[node];
+    const struct state *state = &walk->machine->space->states[number];
+
+    *ret_next = node + 1;
+    if (at->end == node + 1)
+        return 0;
+    if ((state->flags & STATE_BOTTOM) != 0) {
+        walk->deeper = true;
+        return 0;
+    }
+    if (at->end - node >= SUBTREE_MIN) {
+        int r = (state->flags & STATE_LOOPS) == 0 ? find_loops(walk, number) : 0;
+        if (r < 0)
+            return r;
+    }
+    if ((at->below & ~state->loops) == 0) {
+        allow(walk, node + 1, at->end);
+        *ret_next = at->end;
+    }
+    walk->machine->path[at->depth] = number;
+    return 0;
+}
+
 static int walk_trie(struct walk *walk, uint32_t state)
 {
     struct grammar_machine *machine = walk->machine;
@@ -125,26 +175,23 @@ static int walk_trie(struct walk *walk, uint32_t state)
     const uint8_t *classes = machine_grammar(machine, space->states[state].slot)->byte_class;
 
     machine->path[0] = state;
-    for (uint32_t i = 1; i < vocab->nodes_count;) {
+    for (uint32_t i = 1; i < vocab->nodes_count && !walk->deeper;) {
         const struct vocab_node *node = &vocab->nodes[i];
-        const struct state *from = &space->states[machine->path[node->depth - 1]];
-        uint32_t next = state_next(machine, from)[classes[node->byte]];
-        if (next == STATE_UNKNOWN) {
-            int r = slow_step(walk, machine->path[node->depth - 1], node->byte, &next);
-            if (r < 0)
-                return r;
-        }
+        uint32_t from = machine->path[node->depth - 1];
+        uint32_t next = state_next(machine, &space->states[from])[classes[node->byte]];
+        int r = 0;
+        if (next == STATE_UNKNOWN)
+            r = slow_step(walk, from, node->byte, &next);
+        if (r < 0)
+            return r;
         if (next == STATE_DEAD) {
             i = node->end;
             continue;
         }
-        allow(walk, i);
-        if ((space->states[next].flags & STATE_BOTTOM) != 0 && node->end > i + 1) {
-            walk->deeper = true;
-            return 0;
-        }
-        machine->path[node->depth] = next;
-        i++;
+        allow(walk, i, i + 1);
+        r = enter(walk, i, next, &i);
+        if (r < 0)
+            return r;
     }
     return 0;
 }

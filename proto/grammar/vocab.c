@@ -116,6 +116,41 @@ static void build(struct grammar_vocab *vocab, const struct entry *entries, uint
     vocab->nodes[vocab->nodes_count].first_token = count;
 }
 
+uint8_t vocab_bucket(uint8_t byte)
+{
+    if (byte < ' ')
+        return 0;
+    if (byte >= 'a' && byte <= 'z')
+        return 1;
+    if (byte >= 'A' && byte <= 'Z')
+        return 2;
+    if (byte >= '0' && byte <= '9')
+        return 3;
+    if (byte >= 0x7f)
+        return 4;
+    if (byte < '0')
+        return (uint8_t)(5 + byte - ' '); /* 16 of them */
+    return (uint8_t)(byte < 'A' ? 21 + byte - ':' : byte < 'a' ? 28 + byte - '[' : 34 + byte - '{');
+}
+
+/* Children stand behind their parent, so backwards every node is ready when it is added. */
+static void find_below(struct grammar_vocab *vocab)
+{
+    uint32_t *parents = mem_calloc(vocab->nodes_count, sizeof(*parents));
+    uint32_t path[TOKEN_BYTES_MAX + 1] = {0};
+
+    for (uint32_t i = 1; i < vocab->nodes_count; i++) {
+        const struct vocab_node *node = &vocab->nodes[i];
+        parents[i] = path[node->depth - 1];
+        path[node->depth] = i;
+    }
+    for (uint32_t i = vocab->nodes_count; i-- > 1;) {
+        const struct vocab_node *node = &vocab->nodes[i];
+        vocab->nodes[parents[i]].below |= node->below | (uint64_t)1 << vocab_bucket(node->byte);
+    }
+    mem_free(parents);
+}
+
 struct grammar_vocab *grammar_vocab_new(const struct model_card *card)
 {
     struct grammar_vocab *vocab = mem_zalloc(sizeof(*vocab));
@@ -132,6 +167,7 @@ struct grammar_vocab *grammar_vocab_new(const struct model_card *card)
     vocab->nodes =
         mem_realloc(vocab->nodes, ((size_t)vocab->nodes_count + 1) * sizeof(*vocab->nodes));
     mem_free(entries);
+    find_below(vocab);
     return vocab;
 }
 

@@ -16,7 +16,12 @@ struct vocab_node {
     uint32_t first_token; /* into tokens[]; the next node's is where they stop */
     uint16_t depth;       /* bytes from the root, which is node 0 */
     uint8_t byte;
+    uint64_t below; /* buckets of the bytes under it: vocab_bucket */
 };
+
+/* A coarse class of bytes, 0..63: letters, digits and every sign of ASCII apart. Grammars that loop
+ * over text (the inside of a string) loop over whole buckets. */
+uint8_t vocab_bucket(uint8_t byte);
 
 struct grammar_vocab {
     uint32_t count;    /* ids, the size of a mask */
