@@ -6,6 +6,7 @@
 
 static const char *const finishes[] = {"stop", "length", "cancelled", "deadline", "error", NULL};
 static const char *const refusals[] = {"invalid", "too_long", "queue_full", "draining", NULL};
+static const char *const masks[] = {"warm", "cold", NULL};
 static const char *const block_states[] = {"empty", "private", "shared", "cached", NULL};
 
 /* Buckets that also stand under vLLM's names are vLLM's of today: those of 0.6 and longer ones. */
@@ -57,6 +58,9 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
     [WM_HIT_BLOCKS] = COUNTER("refrain_prefix_hit_blocks_total", "Prompt blocks found there."),
     [WM_STEPS] = COUNTER("refrain_steps_total", "Forward passes."),
     [WM_STEP_ROWS] = COUNTER("refrain_step_tokens_total", "Tokens that went through the model."),
+    [WM_GRAMMAR_MASKS] = {"refrain_grammar_masks_total", METRIC_COUNTER,
+                          "Masks of guided answers: found (warm) or computed (cold).", "how", masks,
+                          NULL},
     [WM_RUNNING] = GAUGE("refrain_requests_running", "Sequences in the batch."),
     [WM_WAITING] = GAUGE("refrain_requests_waiting", "Sequences in the queue."),
     [WM_PENDING_PREFILL_TOKENS] =

@@ -21,8 +21,9 @@ enum worker_metric {
     WM_LOOKUP_BLOCKS,
     WM_HIT_BLOCKS,
     WM_STEPS,
-    WM_STEP_ROWS, /* tokens that went through the model */
-    WM_RUNNING,   /* gauges from here on */
+    WM_STEP_ROWS,     /* tokens that went through the model */
+    WM_GRAMMAR_MASKS, /* counter by how: enum worker_metric_mask */
+    WM_RUNNING,       /* gauges from here on */
     WM_WAITING,
     WM_PENDING_PREFILL_TOKENS,
     WM_BLOCKS, /* by state: enum worker_metric_block */
@@ -67,6 +68,7 @@ enum worker_metric_refusal {
     WM_REFUSED_QUEUE_FULL,
     WM_REFUSED_DRAINING
 };
+enum worker_metric_mask { WM_MASK_WARM = 0, WM_MASK_COLD };
 enum worker_metric_block { WM_BLOCK_EMPTY = 0, WM_BLOCK_PRIVATE, WM_BLOCK_SHARED, WM_BLOCK_CACHED };
 
 extern const struct metric_spec worker_metric_specs[WORKER_METRICS];

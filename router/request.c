@@ -21,14 +21,16 @@
 #include "proto/base/mem.h"
 #include "proto/base/rng.h"
 #include "proto/vllm_metrics.h"
+#include "router/api/grammar_fields.h"
 #include "router/http/server.h"
 #include "router/metrics.h"
 #include "router/request_private.h"
 
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 #define REFRAIN_BYTES_MAX ((size_t)64 << 10)
-#define COMPLETION_TOKENS_DEFAULT 16u /* vLLM's, for /v1/completions */
-#define DEADLINE_GRACE_MS 1000u       /* the worker's own deadline comes first */
+#define COMPLETION_TOKENS_DEFAULT 16u         /* vLLM's, for /v1/completions */
+#define DEADLINE_GRACE_MS 1000u               /* the worker's own deadline comes first */
+#define GRAMMARS_BYTES_MAX ((size_t)32 << 20) /* looked at before: they need no second look */
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
 #define PROMPT_VALUES_MAX (1u << 19) /* of about 100 bytes each */
 
@@ -62,6 +64,7 @@ struct requests *requests_new(const struct requests_parts *parts)
     memcpy(requests->prefix, random, sizeof(requests->prefix) - 1);
     buffer_init(&requests->scratch, SCRATCH_BYTES_MAX);
     buffer_init(&requests->logprobs, SCRATCH_BYTES_MAX);
+    requests->grammars = grammar_store_new(GRAMMARS_BYTES_MAX);
     buffer_init(&requests->refrain, REFRAIN_BYTES_MAX);
     return requests;
 }
@@ -73,6 +76,7 @@ void requests_free(struct requests *requests)
     ASSERT(list_empty(&requests->open) && requests->open_count == 0);
     buffer_done(&requests->scratch);
     buffer_done(&requests->logprobs);
+    grammar_store_free(requests->grammars);
     buffer_done(&requests->refrain);
     mem_free(requests);
 }
@@ -311,6 +315,8 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
                              model->card->name, model->no_chat);
     r = token_rules_make(&request->fields, model->maker.tokenizer, &request->arena, &request->rules,
                          error);
+    if (r == 0)
+        r = grammar_fields_check(request->requests->grammars, &request->fields, error);
     return r < 0 ? r : make_prompts(request, error);
 }
 
@@ -478,6 +484,9 @@ static void fill_sampling(const struct request *request, struct choice *choice, 
     sampling->n_stop_ids = fields->stop_ids_count;
     sampling->ignore_eos = fields->ignore_eos;
     sampling->logprobs = fields->logprobs;
+    sampling->grammar_kind = fields->grammar.kind;
+    sampling->grammar_text.data = (uint8_t *)fields->grammar.text;
+    sampling->grammar_text.len = fields->grammar.bytes;
     fill_rules(request, choice);
 }
 

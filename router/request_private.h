@@ -5,6 +5,7 @@
 
 #include "proto/base/arena.h"
 #include "proto/base/buffer.h"
+#include "proto/grammar/store.h"
 #include "router/api/token_rules.h"
 #include "router/choice.h"
 #include "router/request.h"
@@ -36,6 +37,7 @@ struct requests {
     struct buffer scratch; /* JSON of the chunk being written */
     struct buffer logprobs;
     struct buffer refrain; /* members of the "refrain" object */
+    struct grammar_store *grammars;
 };
 
 struct request {

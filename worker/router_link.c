@@ -124,8 +124,8 @@ int router_link_new(const struct router_link_settings *settings, struct router_l
     struct router_link *link = mem_zalloc(sizeof(*link));
     int r = 0;
     link->settings = *settings;
-    link->limits =
-        (struct submit_limits){settings->info->card, settings->info->pool.context_tokens};
+    link->limits = (struct submit_limits){settings->info->card, settings->info->pool.context_tokens,
+                                          settings->grammars};
     link->context = zmq_ctx_new();
     ASSERT(link->context != NULL);
     r = open_data(link, err);
@@ -247,7 +247,8 @@ static void on_submit(struct router_link *link, struct attached *router, const s
         metrics_add(worker_metrics_rank(link->settings.metrics, 0), WM_REFUSED, WM_REFUSED_INVALID,
                     1);
         sent(link, router,
-             router_send_refusal(link->sender, &router->peer, submit->request_id, 400, err.text));
+             router_send_refusal(link->sender, &router->peer, submit->request_id,
+                                 r == -ENOSPC || r == -ENOMEM ? 503 : 400, err.text));
         return;
     }
     command->router = router->serial;

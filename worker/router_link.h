@@ -15,6 +15,7 @@
 #include <stdbool.h>
 
 #include "worker/engine/engine.h"
+#include "worker/grammars.h"
 #include "worker/info.h"
 #include "worker/metrics.h"
 
@@ -26,6 +27,7 @@ struct router_link_settings {
     const struct worker_info *info; /* these outlive the link */
     struct engine *engine;
     struct worker_metrics *metrics;
+    struct grammars *grammars;
 };
 
 /* Binds the data socket and connects to the registration endpoints. -EADDRINUSE etc. */

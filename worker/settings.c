@@ -10,6 +10,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/process.h"
 #include "proto/block_hash.h"
+#include "proto/grammar/machine.h"
 #include "worker/tp/shard.h"
 
 static const char *const backend_names[] = {"cpu", "ref", NULL};
@@ -40,6 +41,9 @@ static const struct setting table[] = {
                 "Requests in the queue; more are refused with 429."),
     SETTING_BYTES("kv-cache-memory", kv_bytes, "1GiB",
                   "Memory of the KV block pool, per process of the group."),
+    SETTING_BYTES("grammar-memory", grammar_bytes, "64MiB",
+                  "Memory of states and masks of guided answers, and as much of their grammars; "
+                  "taken when the first one is asked for."),
     SETTING_BOOL("enable-prefix-caching", prefix_caching, "true", "Reuse KV of known prefixes."),
     SETTING_TEXT("kv-events-config", kv_events_config, NULL,
                  "Publish changes of the prefix cache as vLLM does: its JSON, for example "
@@ -178,6 +182,9 @@ static int check_values(const struct worker_settings *settings, struct errmsg *e
         return errmsg_set(err, -EINVAL,
                           "--block-size %u: blocks have %u tokens, in routers and in kernels alike",
                           settings->block_tokens, BLOCK_TOKENS);
+    if (settings->grammar_bytes < GRAMMAR_MACHINE_BYTES_MIN)
+        return errmsg_set(err, -EINVAL, "--grammar-memory: at least %zu MiB are needed",
+                          GRAMMAR_MACHINE_BYTES_MIN >> 20);
     if (strlen(settings->run_dir) > WORKER_PATH_MAX - 40)
         return errmsg_set(err, -ENAMETOOLONG, "--run-dir: a socket folder has at most %u bytes",
                           WORKER_PATH_MAX - 40);

@@ -27,7 +27,7 @@ struct worker_settings {
     uint32_t threads; /* 0: CPUs / ranks */
     uint32_t chunk;
     uint32_t rank_timeout_ms, step_timeout_ms;
-    uint64_t kv_bytes;
+    uint64_t kv_bytes, grammar_bytes;
     bool prefix_caching, insecure_tcp, reference;
 };
 

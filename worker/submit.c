@@ -123,6 +123,21 @@ static int take_sampling(const Refrain__Sampling *sampling, const struct model_c
     return r < 0 ? r : take_rules(sampling, card, params, err);
 }
 
+/* Off the engine's thread on purpose: a large grammar takes milliseconds. */
+static int take_grammar(const Refrain__Sampling *sampling, const struct submit_limits *limits,
+                        struct sequence_params *params, struct errmsg *err)
+{
+    const struct model_card *card = limits->card;
+    const struct grammar_spec spec = {(enum grammar_kind)sampling->grammar_kind,
+                                      (const char *)sampling->grammar_text.data,
+                                      sampling->grammar_text.len};
+    if (sampling->grammar_kind == GRAMMAR_NONE)
+        return 0;
+    params->end_ids_count = card->eos_count;
+    memcpy(params->end_ids, card->eos_ids, card->eos_count * sizeof(params->end_ids[0]));
+    return grammars_get(limits->grammars, &spec, &params->grammar, &params->grammars, err);
+}
+
 static int take_ids(const Refrain__Submit *submit, const struct submit_limits *limits,
                     struct command *command, struct errmsg *err)
 {
@@ -169,6 +184,8 @@ int submit_to_command(const Refrain__Submit *submit, const struct submit_limits 
     int r = take_ids(submit, limits, command, err);
     if (r == 0)
         r = take_sampling(submit->sampling, limits->card, params, err);
+    if (r == 0)
+        r = take_grammar(submit->sampling, limits, params, err);
     if (r < 0) {
         command_free(command);
         return r;

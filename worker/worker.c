@@ -57,6 +57,7 @@ struct worker {
     struct ranks *ranks;
     struct worker_metrics *metrics;
     struct engine *engine;
+    struct grammars *grammars;      /* NULL before serving */
     struct io_settings io_settings; /* holds the admin context, whose address is fixed */
     struct router_link *link;
     struct io *io;
@@ -335,7 +336,9 @@ static int start_serving(struct worker *worker, struct errmsg *err)
         (void)snprintf(info->data_endpoint, sizeof(info->data_endpoint), "ipc://%s", path);
     }
     set_bytes_metrics(worker);
-    const struct router_link_settings link = {info, worker->engine, worker->metrics};
+    worker->grammars = grammars_new(worker->card, worker->settings->grammar_bytes);
+    const struct router_link_settings link = {info, worker->engine, worker->metrics,
+                                              worker->grammars};
     int r = router_link_new(&link, &worker->link, err);
     if (r < 0)
         return r;
@@ -358,6 +361,7 @@ static void free_all(struct worker *worker)
     kv_publisher_free(worker->io_settings.publisher);
     admin_socket_free(worker->io_settings.context.admin);
     engine_free(worker->engine);
+    grammars_free(worker->grammars); /* the engine's sequences were in it */
     rank_model_close(worker->model);
     ranks_free(worker->ranks);
     if (worker->group != NULL) {

@@ -86,14 +86,16 @@ static int check_spec(const struct grammar_spec *spec, struct errmsg *err)
 int grammar_compile(const struct grammar_spec *spec, struct grammar **ret_grammar,
                     struct errmsg *err)
 {
+    const struct grammar_spec text = {spec->kind, spec->text != NULL ? spec->text : "",
+                                      spec->bytes};
     struct graph graph;
-    int r = check_spec(spec, err);
+    int r = check_spec(&text, err);
 
     if (r < 0)
         return r;
     graph_init(&graph, err);
     uint32_t root = graph_rule(&graph, "root", 4);
-    kinds[spec->kind].front(spec, &graph, root);
+    kinds[spec->kind].front(&text, &graph, root);
     r = automaton_pack(&graph, root, ret_grammar);
     graph_done(&graph);
     if (r == 0)

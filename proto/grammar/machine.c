@@ -512,10 +512,6 @@ void grammar_machine_counts(const struct grammar_machine *machine,
         .matchers = machine->matchers_count,
         .states = machine->space->states_count - STATE_FIRST,
     };
-    for (uint32_t i = 0; i < machine->slots_count; i++)
-        ret_counts->grammars += machine->slots[i].grammar != NULL;
-    for (uint32_t i = 0; i < machine->masks_count; i++)
-        ret_counts->masks += machine->masks[i].state != 0;
 }
 
 const struct grammar_vocab *grammar_machine_vocab(const struct grammar_machine *machine)

@@ -37,7 +37,7 @@ struct grammar_machine_counts {
     uint64_t masks_total;      /* asked for */
     uint64_t masks_cold_total; /* of these, computed */
     uint64_t flushes_total;    /* the memory was full */
-    uint32_t grammars, matchers, states, masks;
+    uint32_t matchers, states;
 };
 void grammar_machine_counts(const struct grammar_machine *machine,
                             struct grammar_machine_counts *ret_counts);

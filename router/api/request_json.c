@@ -11,6 +11,7 @@
 #include "proto/base/json.h"
 #include "proto/sampling_limits.h"
 #include "router/api/fields.h"
+#include "router/api/grammar_fields.h"
 #include "router/api/messages.h"
 #include "router/api/token_rules.h"
 #include "router/api/tool_fields.h"
@@ -328,24 +329,7 @@ static int read_top_logprobs(struct field_reader *reader, const struct field *fi
     return 0;
 }
 
-/* ---- shapes that have one supported value ---- */
-
-static int read_response_format(struct field_reader *reader, const struct field *field,
-                                const json_t *value)
-{
-    const char *type = json_string_value(json_object_get(value, "type"));
-
-    if (!type)
-        return api_error_bad(reader->error, field->name,
-                             "'response_format' must be an object with a string 'type'.");
-    if (strcmp(type, "text") == 0)
-        return 0;
-    if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
-        return api_error_bad(reader->error, field->name,
-                             "'response_format.type' must be text, json_object or json_schema.");
-    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
-                         "'response_format' of type '%s' is not supported yet.", type);
-}
+/* ---- the rest ---- */
 
 static int read_stream_options(struct field_reader *reader, const struct field *field,
                                const json_t *value)
@@ -501,13 +485,19 @@ static const struct field table[] = {
     TEXT_ROW("cache_salt", ANSWERS, cache_salt, SALT_BYTES_MAX),
     TEXT_ROW("session_id", ANSWERS, session, 256),
     READ_ROW("refrain", ANSWERS, explain, 0, 0, read_refrain),
-    READ_ROW("response_format", ANSWERS, explain, 0, 0, read_response_format),
+    READ_ROW("response_format", ANSWERS, grammar, 0, 0, grammar_fields_read_response_format),
+    READ_ROW("guided_json", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("guided_regex", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("guided_choice", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("guided_grammar", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("structured_outputs", ANSWERS, grammar, 0, 0, grammar_fields_read_structured),
     READ_ROW("tool_choice", CHAT, tool_choice, 0, 0, tool_fields_read_choice),
     BOOL_ROW("parallel_tool_calls", CHAT, parallel_tool_calls),
     BOOL_ROW("include_reasoning", CHAT, include_reasoning),
     READ_ROW("functions", ALL, tools, 0, 0, tool_fields_refuse_old),
     READ_ROW("function_call", ALL, tools, 0, 0, tool_fields_refuse_old),
     READ_ROW("best_of", ANSWERS, explain, 0, 0, read_best_of),
+    IGNORED_ROW("guided_decoding_backend"),
     IGNORED_ROW("user"),
     IGNORED_ROW("metadata"),
     IGNORED_ROW("store"),
@@ -537,11 +527,6 @@ static const struct field table[] = {
     REFUSED_ROW("web_search_options"),
     REFUSED_ROW("chat_template"),
     REFUSED_ROW("audio"),
-    REFUSED_ROW("guided_json"),
-    REFUSED_ROW("guided_regex"),
-    REFUSED_ROW("guided_choice"),
-    REFUSED_ROW("guided_grammar"),
-    REFUSED_ROW("structured_outputs"),
     {NULL, FIELD_IGNORED, 0, 0, 0, 0, false, NULL, NULL},
 };
 /* clang-format on */

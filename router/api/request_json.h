@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "proto/base/arena.h"
+#include "proto/grammar/grammar.h"
 #include "router/api/errors.h"
 #include "router/api/fields.h"
 #include "router/session/history.h"
@@ -90,6 +91,9 @@ struct api_request {
     size_t bias_count, allowed_count;
     const struct api_word *bad_words;
     size_t bad_words_count;
+
+    struct grammar_spec grammar; /* kind NONE: any text (grammar_fields.h) */
+    const char *grammar_param;   /* the field that asked for it */
 
     uint32_t prompt_logprobs; /* as logprobs, of the prompt's tokens; asked for by name */
     uint32_t truncate;        /* tokens of the prompt to keep; 0: all; API_TRUNCATE_MODEL_MAX */

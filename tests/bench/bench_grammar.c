@@ -1,8 +1,8 @@
 /* bench_grammar.c - what a grammar costs: to compile, and per token.
  *
  *   bench_grammar [MODEL.gguf]     prints CSV, times in microseconds:
- *   grammar,tokens,compile,cold_p50,cold_p99,cold_max,cold_sum,other_p50,other_p99,warm_p50,warm_p99,
- *   take_p99
+ *   grammar,tokens,compile,cold_p50,cold_p99,cold_max,cold_sum,other_p50,other_p99,
+ *   warm_p50,warm_p99,take_p99
  *
  * A text is written token by token (the longest allowed token that fits, as a model would), and the
  * mask of every token is timed: "cold" the first text with a new machine, "other" another text of

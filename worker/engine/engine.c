@@ -22,6 +22,7 @@
 #include "proto/base/mem.h"
 #include "proto/worker_metrics.h"
 #include "worker/engine/engine_private.h"
+#include "worker/engine/grammar_rows.h"
 
 #define LOAD_TIMEOUT_MS (30 * 60 * 1000) /* of the slowest rank; a dead one ends it at once */
 #define STALLED_WAIT_MS 10
@@ -132,27 +133,48 @@ static int forward(struct engine *engine)
     return rank_model_forward(engine->settings.model, descriptor, engine->logits);
 }
 
+/* Why no token could be had for this sequence, in words for its client. */
 static void end_sequence(struct engine *engine, struct sequence *seq, int r)
 {
+    static const struct {
+        int r, code;
+        const char *text;
+    } reasons[] = {
+        {-ENODATA, 400,
+         "allowed_token_ids, bad_words, min_tokens and the grammar leave no token that may come "
+         "next"},
+        {-EINVAL, 400, "the grammar's text is nested too deeply to go on"},
+        {-E2BIG, 400,
+         "the grammar is too ambiguous: one token of it needs more states than a worker looks at"},
+        {-ENOSPC, 503, "the worker's memory for grammars is full"},
+        {-EIO, 500, "the model computed a value that is not a number"},
+    };
     struct request *request = seq->params.owner;
-    bool ruled_out = r == -ENODATA;
-    request->error_code = ruled_out ? 400 : 500;
-    request->error_text = ruled_out ? "allowed_token_ids, bad_words and min_tokens leave no token "
-                                      "that may come next"
-                                    : "the model computed a value that is not a number";
-    if (!ruled_out)
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {
+        if (reasons[i].r != r)
+            continue;
+        request->error_code = reasons[i].code;
+        request->error_text = reasons[i].text;
+    }
+    ASSERT(request->error_text != NULL);
+    if (r == -EIO)
         log_error("not_a_number", "req=%s position=%u", seq->params.request_id, seq->ids_count);
     scheduler_cancel(engine->scheduler, seq, SEQ_FINISH_ERROR);
 }
 
-static int sample_row(struct engine *engine, const struct sequence *seq, float *logits,
+static int sample_row(struct engine *engine, struct sequence *seq, float *logits,
                       struct sample_result *ret_result)
 {
     uint32_t output_count = sequence_output_tokens(seq);
-    bool ban = output_count < seq->params.tokens_min;
+    struct grammar_row grammar = {.over = false};
+    int r = seq->matcher != NULL ? grammar_row_make(seq, &grammar) : 0;
+    if (r < 0)
+        return r;
+    bool ban = output_count < seq->params.tokens_min && !grammar.over;
     const struct sample_row row = {
         .params = &seq->params.sampling,
         .rules = seq->params.rules,
+        .mask = seq->matcher != NULL ? &grammar.mask : NULL,
         .position = seq->ids_count,
         .banned = ban ? seq->params.stop_ids : NULL,
         .banned_count = ban ? seq->params.stop_ids_count : 0,
@@ -162,7 +184,8 @@ static int sample_row(struct engine *engine, const struct sequence *seq, float *
         .output_count = output_count,
     };
     memset(ret_result, 0, sizeof(*ret_result));
-    return sampler_sample(engine->sampler, logits, &row, ret_result);
+    r = sampler_sample(engine->sampler, logits, &row, ret_result);
+    return r == 0 && seq->matcher != NULL ? grammar_row_take(seq, ret_result->id) : r;
 }
 
 /* Every row of logits: of a prompt token that is scored, or of a token that comes next. */

@@ -45,6 +45,8 @@ struct engine {
     struct output *open;             /* STEP being filled, NULL: no items yet */
     struct scheduler_counts counted; /* what the metrics already hold */
     struct block_counts counted_blocks;
+    const struct grammar_machine *grammars; /* NULL: no guided answer yet */
+    struct grammar_machine_counts counted_grammars;
     uint64_t steps, step_rows, renamed;
     double step_seconds, prefill_seconds_per_token;
     bool draining, stopping;

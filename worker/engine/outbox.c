@@ -29,6 +29,7 @@ struct command *command_new(enum command_kind kind, uint32_t prompt_tokens)
 void command_free(struct command *command)
 {
     sample_rules_free(command->params.rules);
+    grammar_unref(command->params.grammar);
     mem_free(command);
 }
 

@@ -201,6 +201,20 @@ static void count_up(struct engine *engine, const struct scheduler_counts *now,
     engine->counted_blocks = *blocks;
 }
 
+static void count_masks(struct engine *engine)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    const struct grammar_machine_counts then = engine->counted_grammars;
+    struct grammar_machine_counts *now = &engine->counted_grammars;
+    if (engine->grammars == NULL)
+        return;
+    grammar_machine_counts(engine->grammars, now);
+    uint64_t cold = now->masks_cold_total - then.masks_cold_total;
+    uint64_t masks = now->masks_total - then.masks_total;
+    metrics_add(metrics, WM_GRAMMAR_MASKS, WM_MASK_COLD, (double)cold);
+    metrics_add(metrics, WM_GRAMMAR_MASKS, WM_MASK_WARM, (double)(masks > cold ? masks - cold : 0));
+}
+
 void engine_update_status(struct engine *engine)
 {
     struct metrics *metrics = engine->settings.metrics;
@@ -212,6 +226,7 @@ void engine_update_status(struct engine *engine)
     scheduler_counts(engine->scheduler, &status.counts);
     block_pool_counts(engine->pool, &status.blocks);
     count_up(engine, &status.counts, &status.blocks);
+    count_masks(engine);
     metrics_set(metrics, WM_RUNNING, 0, status.counts.running);
     metrics_set(metrics, WM_WAITING, 0, status.counts.waiting);
     metrics_set(metrics, WM_PENDING_PREFILL_TOKENS, 0,

@@ -19,6 +19,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/rng.h"
 #include "worker/sample/logprobs.h"
+#include "worker/sample/mask.h"
 #include "worker/sample/penalties.h"
 #include "worker/sample/rules.h"
 #include "worker/sample/select.h"
@@ -158,6 +159,8 @@ int sampler_sample(struct sampler *sampler, float *logits, const struct sample_r
     if (row->rules != NULL)
         sample_rules_apply(row->rules, logits, row->output_ids, row->output_count);
     penalties_apply(row, logits, sampler->vocab_size, sampler->counts);
+    if (row->mask != NULL)
+        sample_mask_apply(row->mask, logits, sampler->vocab_size);
     for (uint32_t i = 0; i < row->banned_count; i++) {
         ASSERT(row->banned[i] < sampler->vocab_size);
         logits[row->banned[i]] = -INFINITY;

@@ -3,8 +3,8 @@
  * A row's token depends on its logits, its parameters, its seed and its position only: the random
  * number is Philox(seed, position of the new token), so batch, preemption and restart of the step
  * cannot change it. Order as in vLLM: the request's rules (rules.h), penalties, logit mask
- * (tokens_min), temperature, min-p, top-k, top-p, draw. Greedy ties: lowest id. Thread: engine's;
- * scratch is the sampler's. */
+ * (grammar, tokens_min), temperature, min-p, top-k, top-p, draw. Greedy ties: lowest id. Thread:
+ * engine's; scratch is the sampler's. */
 #ifndef REFRAIN_WORKER_SAMPLE_SAMPLER_H
 #define REFRAIN_WORKER_SAMPLE_SAMPLER_H
 
@@ -15,6 +15,7 @@
 
 #define SAMPLE_LOGPROBS_MAX 21 /* n <= 20 */
 
+struct sample_mask;
 struct sample_rules;
 
 struct sample_params {
@@ -31,6 +32,7 @@ struct sample_params {
 struct sample_row {
     const struct sample_params *params;
     const struct sample_rules *rules; /* NULL: none */
+    const struct sample_mask *mask;   /* NULL: every id may come */
     uint32_t position;                /* of the token being sampled: its Philox draw */
     const uint32_t *banned; /* ids that must not be sampled now (stop ids before tokens_min) */
     uint32_t banned_count;

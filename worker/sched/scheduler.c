@@ -110,6 +110,16 @@ static int check_fits(const struct scheduler *s, uint32_t prompt_tokens, struct 
                       (unsigned long long)counts.total * BLOCK_TOKENS, counts.total);
 }
 
+static int begin_grammar(const struct scheduler *s, const struct sequence_params *params,
+                         struct grammar_matcher **ret_matcher, struct errmsg *err)
+{
+    if (params->grammar == NULL)
+        return 0;
+    ASSERT(grammar_machine_vocab(params->grammars)->count == s->settings.vocab_size);
+    int r = grammar_matcher_new(params->grammars, params->grammar, ret_matcher, err);
+    return r == -ENOSPC ? -EAGAIN : r;
+}
+
 int scheduler_add(struct scheduler *s, const struct sequence_params *params,
                   struct sequence **ret_sequence, struct errmsg *err)
 {
@@ -126,7 +136,12 @@ int scheduler_add(struct scheduler *s, const struct sequence_params *params,
     uint64_t ids_max = (uint64_t)params->prompt_tokens + params->tokens_max;
     if (ids_max > s->tokens_max)
         ids_max = s->tokens_max;
+    struct grammar_matcher *matcher = NULL;
+    r = begin_grammar(s, params, &matcher, err);
+    if (r < 0)
+        return r;
     struct sequence *seq = sequence_new(params, (uint32_t)ids_max);
+    seq->matcher = matcher;
     seq->number = s->next_number++;
     r = map_set_text(s->by_request_id, seq->params.request_id, seq);
     ASSERT(r == 0);

@@ -76,6 +76,7 @@ void sequence_free(struct sequence *seq)
     if (seq == NULL)
         return;
     block_table_done(&seq->table);
+    grammar_matcher_free(seq->matcher);
     sample_rules_free(seq->params.rules);
     mem_free(seq->hashes);
     mem_free(seq->ids);
@@ -107,7 +108,7 @@ enum sequence_finish sequence_append(struct sequence *seq, uint32_t id)
         seq->hashes[block] =
             block_hash_next(parent_of(seq, block), seq->ids + (size_t)block * BLOCK_TOKENS);
     }
-    if (output_before >= seq->params.tokens_min && is_stop_id(seq, id))
+    if (seq->answer_over || (output_before >= seq->params.tokens_min && is_stop_id(seq, id)))
         return SEQ_FINISH_STOP;
     if (output_before + 1 >= seq->params.tokens_max || seq->ids_count == seq->ids_max)
         return SEQ_FINISH_LENGTH;

@@ -13,6 +13,7 @@
 
 #include "proto/base/list.h"
 #include "proto/block_hash.h"
+#include "proto/grammar/machine.h"
 #include "worker/kv/block_table.h"
 #include "worker/sample/sampler.h"
 
@@ -40,6 +41,11 @@ struct sequence_params {
     uint32_t tokens_max, tokens_min;
     uint32_t stop_ids[SEQUENCE_STOP_IDS_MAX];
     uint32_t stop_ids_count;
+    /* What the answer may be; NULL: any text. The sequence takes a reference. */
+    struct grammar *grammar;
+    struct grammar_machine *grammars;     /* that runs it */
+    uint32_t end_ids[MODEL_CARD_EOS_MAX]; /* the model's own, in force when it is complete */
+    uint32_t end_ids_count;
     int32_t priority;
     uint64_t arrival_ns, deadline_ns; /* 0: none */
     struct block_hash root;           /* block_hash_root(fingerprint, adapter, salt) */
@@ -70,8 +76,10 @@ struct sequence {
     const char *miss;    /* one word, static text; "" = nothing was missed */
     uint64_t number;     /* order of arrival */
     uint32_t held_plans; /* steps it waited for a prefix that another one was computing */
-    bool in_step;        /* has rows between plan and commit */
-    bool reported;       /* commit told its finish: ready for scheduler_release */
+    struct grammar_matcher *matcher; /* at ids_count; NULL: any text */
+    bool answer_over;                /* the token being appended ends it, by the grammar */
+    bool in_step;                    /* has rows between plan and commit */
+    bool reported;                   /* commit told its finish: ready for scheduler_release */
 };
 
 static inline uint32_t sequence_output_tokens(const struct sequence *seq)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "proto/base/mem.h"
 #include "worker/submit.h"
 
 struct fixture {
@@ -21,7 +22,7 @@ static int setup(void **state)
     f.card = (struct model_card){.fingerprint = (char *)"fp", .vocab_size = 100, .eos_count = 2};
     f.card.eos_ids[0] = 2;
     f.card.eos_ids[1] = 3;
-    f.limits = (struct submit_limits){&f.card, 6};
+    f.limits = (struct submit_limits){&f.card, 6, NULL};
     refrain__submit__init(&f.submit);
     refrain__sampling__init(&f.sampling);
     f.sampling.top_p = 1;
@@ -176,6 +177,55 @@ static void test_ids_of_requests_are_plain_words(void **state)
     assert_true(submit_id_is_good(long_id + 1));
 }
 
+/* A card of 100 tokens, each one byte. */
+static struct model_card *card_with_words(void)
+{
+    struct model_card *card = model_card_new();
+    struct string_table_builder builder;
+    uint8_t types[100];
+    string_table_builder_init(&builder);
+    for (unsigned i = 0; i < 100; i++) {
+        char text = (char)(' ' + i % 95);
+        types[i] = TOKEN_NORMAL;
+        assert_int_equal(string_table_builder_add(&builder, &text, 1), 0);
+    }
+    string_table_builder_move(&builder, card, &card->tokens);
+    model_card_set_types(card, types, NULL, NULL);
+    card->tokenizer = TOKENIZER_SPM;
+    card->fingerprint = mem_strdup("fp");
+    card->vocab_size = 100;
+    card->eos_count = 1;
+    card->eos_ids[0] = 2;
+    return card;
+}
+
+static void test_a_grammar_is_compiled_or_refused_with_its_sentence(void **state)
+{
+    struct fixture *f = *state;
+    struct model_card *card = card_with_words();
+    struct command *one = NULL, *two = NULL;
+    f->limits.card = card;
+    f->limits.grammars = grammars_new(card, GRAMMAR_MACHINE_BYTES_MIN);
+    f->sampling.grammar_kind = GRAMMAR_REGEX;
+    f->sampling.grammar_text = (ProtobufCBinaryData){2, (uint8_t *)"a("};
+    assert_refused(f, "a group ( has no )");
+    f->sampling.grammar_text = (ProtobufCBinaryData){2, (uint8_t *)"a+"};
+    f->sampling.ignore_eos = true;
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1, &one, NULL), 0);
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1, &two, NULL), 0);
+    assert_non_null(one->params.grammars);
+    assert_ptr_equal(one->params.grammar, two->params.grammar); /* compiled once */
+    assert_int_equal(one->params.stop_ids_count, 0);
+    assert_int_equal(one->params.end_ids_count, 1);
+    assert_int_equal(one->params.end_ids[0], 2);
+    command_free(one);
+    command_free(two);
+    f->sampling.grammar_kind = 99;
+    assert_refused(f, "unknown kind of grammar: 99");
+    grammars_free(f->limits.grammars);
+    model_card_unref(card);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +235,7 @@ int main(void)
         cmocka_unit_test_setup(test_parameters_out_of_range_are_refused, setup),
         cmocka_unit_test_setup(test_rules_about_tokens_move_into_the_command_or_are_refused, setup),
         cmocka_unit_test_setup(test_ids_of_requests_are_plain_words, setup),
+        cmocka_unit_test_setup(test_a_grammar_is_compiled_or_refused_with_its_sentence, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,169 @@
+/* grammar_fields.c - one setter, and the three ways to it. */
+#include "router/api/grammar_fields.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct {
+    const char *guided, *structured;
+    enum grammar_kind kind;
+} kinds[] = {
+    {"guided_json", "json", GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", GRAMMAR_REGEX},
+    {"guided_choice", "choice", GRAMMAR_CHOICE},  {"guided_grammar", "grammar", GRAMMAR_EBNF},
+    {NULL, "json_object", GRAMMAR_JSON_OBJECT},
+};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static int set_grammar(struct field_reader *reader, const char *param, enum grammar_kind kind,
+                       const char *text, size_t bytes)
+{
+    struct api_request *request = reader->out;
+
+    if (request->grammar.kind != GRAMMAR_NONE)
+        return api_error_bad(reader->error, param,
+                             "'%s' and '%s' exclude each other: an answer has one grammar.",
+                             request->grammar_param, param);
+    if (bytes > GRAMMAR_TEXT_MAX)
+        return api_error_bad(reader->error, param, "'%s' has %zu bytes; at most %u fit.", param,
+                             bytes, GRAMMAR_TEXT_MAX);
+    request->grammar = (struct grammar_spec){kind, text, bytes};
+    request->grammar_param = param;
+    return 0;
+}
+
+/* The value as JSON text in the request's memory. */
+static int set_json(struct field_reader *reader, const char *param, enum grammar_kind kind,
+                    const json_t *value)
+{
+    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
+    size_t bytes = json_dumpb(value, NULL, 0, flags);
+    char *text = bytes <= GRAMMAR_TEXT_MAX ? arena_alloc(reader->arena, bytes + 1) : NULL;
+
+    if (bytes <= GRAMMAR_TEXT_MAX && !text)
+        return api_error_set(reader->error, 413, "request_too_large", param,
+                             "'%s' needs more memory than a request may have.", param);
+    if (text)
+        (void)json_dumpb(value, text, bytes, flags);
+    return set_grammar(reader, param, kind, text, bytes);
+}
+
+static int wrong(struct field_reader *reader, const char *param, const char *wanted,
+                 const json_t *value)
+{
+    return api_error_bad(reader->error, param, "'%s' must be %s, not %s.", param, wanted,
+                         fields_type_name(value));
+}
+
+static int set_any(struct field_reader *reader, const char *param, enum grammar_kind kind,
+                   const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    switch (kind) {
+    case GRAMMAR_JSON_SCHEMA:
+        if (!text && !json_is_object(value) && !json_is_boolean(value))
+            return wrong(reader, param, "a schema: an object, or its JSON as a string", value);
+        break;
+    case GRAMMAR_CHOICE:
+        if (!json_is_array(value))
+            return wrong(reader, param, "a list of strings", value);
+        return set_json(reader, param, kind, value);
+    case GRAMMAR_JSON_OBJECT:
+        if (!json_is_boolean(value))
+            return wrong(reader, param, "true or false", value);
+        return json_is_true(value) ? set_grammar(reader, param, kind, "", 0) : 0;
+    default:
+        if (!text)
+            return wrong(reader, param, "a string", value);
+    }
+    return text ? set_grammar(reader, param, kind, text, json_string_length(value))
+                : set_json(reader, param, kind, value);
+}
+
+int grammar_fields_read_guided(struct field_reader *reader, const struct field *field,
+                               const json_t *value)
+{
+    for (size_t i = 0; i < KINDS; i++) {
+        if (kinds[i].guided && strcmp(kinds[i].guided, field->name) == 0)
+            return set_any(reader, field->name, kinds[i].kind, value);
+    }
+    return 0;
+}
+
+int grammar_fields_read_structured(struct field_reader *reader, const struct field *field,
+                                   const json_t *value)
+{
+    const struct api_request *request = reader->out;
+    bool other = request->grammar.kind != GRAMMAR_NONE; /* another field's */
+    int r = 0;
+
+    if (!json_is_object(value))
+        return wrong(reader, field->name, "an object", value);
+    if (json_object_get(value, "structural_tag") &&
+        !json_is_null(json_object_get(value, "structural_tag")))
+        return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                             "'structured_outputs.structural_tag' is not supported.");
+    for (size_t i = 0; i < KINDS && r == 0; i++) {
+        const json_t *one = json_object_get(value, kinds[i].structured);
+        if (!one || json_is_null(one) || json_is_false(one))
+            continue;
+        if (!other && request->grammar.kind != GRAMMAR_NONE)
+            return api_error_bad(reader->error, field->name,
+                                 "'structured_outputs' must hold one of json, regex, choice, "
+                                 "grammar and json_object.");
+        r = set_any(reader, field->name, kinds[i].kind, one);
+    }
+    return r;
+}
+
+static int read_json_schema(struct field_reader *reader, const char *param, const json_t *value)
+{
+    const json_t *holder = json_object_get(value, "json_schema");
+    const json_t *schema = json_object_get(holder, "schema");
+
+    if (!json_is_object(holder))
+        return api_error_bad(reader->error, param,
+                             "'response_format' of type json_schema needs an object "
+                             "'json_schema' with a 'schema'.");
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return api_error_bad(reader->error, param,
+                             "'response_format.json_schema.schema' must be an object.");
+    return set_json(reader, param, GRAMMAR_JSON_SCHEMA, schema);
+}
+
+int grammar_fields_read_response_format(struct field_reader *reader, const struct field *field,
+                                        const json_t *value)
+{
+    const char *type = json_string_value(json_object_get(value, "type"));
+
+    if (!type)
+        return api_error_bad(reader->error, field->name,
+                             "'response_format' must be an object with a string 'type'.");
+    if (strcmp(type, "text") == 0)
+        return 0;
+    if (strcmp(type, "json_object") == 0)
+        return set_grammar(reader, field->name, GRAMMAR_JSON_OBJECT, "", 0);
+    if (strcmp(type, "json_schema") == 0)
+        return read_json_schema(reader, field->name, value);
+    if (strcmp(type, "structural_tag") == 0 || strcmp(type, "grammar") == 0)
+        return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                             "'response_format' of type '%s' is not supported.", type);
+    return api_error_bad(reader->error, field->name,
+                         "'response_format.type' must be text, json_object or json_schema.");
+}
+
+int grammar_fields_check(struct grammar_store *store, const struct api_request *request,
+                         struct api_error *error)
+{
+    struct grammar *grammar = NULL;
+    struct errmsg err;
+
+    if (request->grammar.kind == GRAMMAR_NONE)
+        return 0;
+    int r = grammar_store_get(store, &request->grammar, &grammar, &err);
+    grammar_unref(grammar);
+    if (r == 0)
+        return 0;
+    return api_error_bad(error, request->grammar_param, "'%s' is refused: %s.",
+                         request->grammar_param, err.text);
+}
