@@ -7,6 +7,7 @@
 static const char *const finishes[] = {"stop", "length", "cancelled", "deadline", "error", NULL};
 static const char *const refusals[] = {"invalid", "too_long", "queue_full", "draining", NULL};
 static const char *const masks[] = {"warm", "cold", NULL};
+static const char *const losses[] = {"capacity", "abandoned", "one_shot", "reset", NULL};
 static const char *const block_states[] = {"empty", "private", "shared", "cached", NULL};
 
 /* Buckets that also stand under vLLM's names are vLLM's of today: those of 0.6 and longer ones. */
@@ -52,7 +53,8 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
     [WM_GENERATED_TOKENS] = COUNTER("refrain_generated_tokens_total", "Tokens sampled."),
     [WM_PREEMPTIONS] =
         COUNTER("refrain_preemptions_total", "Running sequences whose blocks were taken."),
-    [WM_EVICTIONS] = COUNTER("refrain_block_evictions_total", "Cached blocks given to others."),
+    [WM_EVICTIONS] = {"refrain_block_evictions_total", METRIC_COUNTER,
+                      "Cached blocks that were lost, by why.", "reason", losses, NULL},
     [WM_LOOKUP_BLOCKS] =
         COUNTER("refrain_prefix_lookup_blocks_total", "Prompt blocks looked up in the cache."),
     [WM_HIT_BLOCKS] = COUNTER("refrain_prefix_hit_blocks_total", "Prompt blocks found there."),

@@ -17,7 +17,7 @@ enum worker_metric {
     WM_COMPUTED_TOKENS,
     WM_GENERATED_TOKENS,
     WM_PREEMPTIONS,
-    WM_EVICTIONS,
+    WM_EVICTIONS, /* counter by reason: enum worker_metric_loss */
     WM_LOOKUP_BLOCKS,
     WM_HIT_BLOCKS,
     WM_STEPS,
@@ -69,6 +69,12 @@ enum worker_metric_refusal {
     WM_REFUSED_DRAINING
 };
 enum worker_metric_mask { WM_MASK_WARM = 0, WM_MASK_COLD };
+enum worker_metric_loss { /* the order of the pool's enum block_loss */
+                          WM_LOSS_CAPACITY = 0,
+                          WM_LOSS_ABANDONED,
+                          WM_LOSS_ONE_SHOT,
+                          WM_LOSS_RESET
+};
 enum worker_metric_block { WM_BLOCK_EMPTY = 0, WM_BLOCK_PRIVATE, WM_BLOCK_SHARED, WM_BLOCK_CACHED };
 
 extern const struct metric_spec worker_metric_specs[WORKER_METRICS];

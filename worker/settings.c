@@ -11,6 +11,7 @@
 #include "proto/base/process.h"
 #include "proto/block_hash.h"
 #include "proto/grammar/machine.h"
+#include "worker/kv/eviction.h"
 #include "worker/tp/shard.h"
 
 static const char *const backend_names[] = {"cpu", "ref", NULL};
@@ -48,6 +49,9 @@ static const struct setting table[] = {
     SETTING_TEXT("kv-events-config", kv_events_config, NULL,
                  "Publish changes of the prefix cache as vLLM does: its JSON, for example "
                  "'{\"enable_kv_cache_events\": true, \"endpoint\": \"tcp://127.0.0.1:5557\"}'."),
+    SETTING_ENUM("eviction-policy", eviction, "chat", eviction_policy_names,
+                 "What of the cache is lost when room is needed. chat: what is the least likely to "
+                 "be asked for again, as learnt; lru: what was used the longest ago."),
     SETTING_U32("block-size", block_tokens, "16", 1, 1024, "Tokens per KV block; only 16."),
     SETTING_U32("threads", threads, "0", 0, 512,
                 "Compute threads per process; 0: CPUs divided by --tensor-parallel-size."),

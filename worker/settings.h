@@ -20,6 +20,7 @@ struct worker_settings {
     char *check, *ids; /* --check MODEL --ids FILE */
     int backend;       /* enum worker_backend */
     int log_level;     /* enum log_level */
+    int eviction;      /* index into eviction_policies */
     uint32_t ranks, group;
     uint32_t context_tokens; /* 0: the model's */
     uint32_t sequences_max, step_tokens_max, waiting_max;

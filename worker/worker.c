@@ -36,6 +36,7 @@
 #include "proto/worker_metrics.h"
 #include "worker/info.h"
 #include "worker/io.h"
+#include "worker/kv/eviction.h"
 #include "worker/load/card.h"
 #include "worker/model_file.h"
 #include "worker/tp/ranks.h"
@@ -192,6 +193,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
         .blocks = worker->info.pool.blocks,
         .rank_timeout_ms = settings->rank_timeout_ms,
         .prefix_caching = settings->prefix_caching,
+        .eviction = eviction_policies[settings->eviction],
         .warm_up = settings->backend != WORKER_BACKEND_REF, /* slow there, and no one waits */
     };
     int r = engine_new(&engine, &worker->engine, err);

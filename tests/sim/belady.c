@@ -257,6 +257,12 @@ static uint32_t victim(struct block_pool *pool, enum block_loss *ret_why)
     return heap->ids[0];
 }
 
+static void on_gone(struct block_pool *pool, uint32_t id, enum block_loss why)
+{
+    (void)why;
+    heap_remove(pool, id);
+}
+
 static void check(const struct block_pool *pool)
 {
     const struct heap *heap = pool->eviction_state;
@@ -271,7 +277,7 @@ const struct eviction_policy eviction_belady = {
     .done = done,
     .on_cached = on_cached,
     .on_held = heap_remove,
-    .on_gone = heap_remove,
+    .on_gone = on_gone,
     .on_leaf = on_cached,
     .victim = victim,
     .check = check,

@@ -36,13 +36,20 @@ static void replay_blocks(struct block_pool *pool, const struct sim_request *req
     result->hit_blocks += hits;
     result->hit_tokens += hit_tokens < request->trace_tokens ? hit_tokens : request->trace_tokens;
     result->prompt_tokens += request->trace_tokens;
-    block_pool_note_lookup(pool, count, hits);
+    const struct block_admission admission = {.root = root,
+                                              .hashes = hashes,
+                                              .ids = request->ids,
+                                              .found = table,
+                                              .hashes_count = count,
+                                              .tokens = request->prompt_tokens,
+                                              .found_count = hits};
+    block_pool_note_admission(pool, &admission);
     block_pool_ref_all(pool, table, hits);
     int r = block_pool_take(pool, count - hits, table + hits);
     ASSERT(r == 0);
     for (uint32_t i = hits; i < count; i++)
         block_pool_seal(pool, table[i], i == 0 ? root : hashes[i - 1], hashes[i],
-                        request->ids + (size_t)i * BLOCK_TOKENS, i == 0);
+                        request->ids + (size_t)i * BLOCK_TOKENS, i == 0, BLOCK_TOKENS);
     note_peak(pool, result);
     block_pool_unref(pool, table, count);
 }

@@ -17,7 +17,8 @@
 #include "tests/sim/replay.h"
 
 #define EXIT_SKIPPED 77
-#define FOUR_CHATS_BLOCKS (4 * 62) /* of 200 + 6 * 132 = 992 tokens each */
+#define FOUR_CHATS_BLOCKS (4 * 62)      /* of 200 + 6 * 132 = 992 tokens each */
+#define FOUR_CHATS_SHARED (12 + 4 * 50) /* the system prompt once */
 
 static const struct block_hash root = {.low = 1, .high = 2};
 static const double shares[] = {0.02, 0.05, 0.1, 0.25, 0.5, 0.75};
@@ -96,8 +97,10 @@ static void print_workload(enum workload which, bool csv)
     sim_replay(&trace, &eviction_lru, sim_blocks_enough(&trace), &infinite);
     const struct printer printer = {&trace, csv, infinite.blocks_peak};
     print_line(&printer, "infinite", infinite.blocks_peak, &infinite);
-    if (which == ROUND_ROBIN)
+    if (which == ROUND_ROBIN) {
+        print_policies(&printer, FOUR_CHATS_SHARED);
         print_policies(&printer, FOUR_CHATS_BLOCKS);
+    }
     for (size_t i = 0; which != ROUND_ROBIN && i < sizeof(shares) / sizeof(shares[0]); i++)
         print_policies(&printer, (uint32_t)(shares[i] * infinite.blocks_peak));
     belady_forget();
@@ -172,10 +175,77 @@ static bool check_mooncake(bool *ret_skipped)
     return ok;
 }
 
+/* By how much the default policy's hit rate has to be above that of LRU, at a share of the working
+ * set; where little can be won, how little it may lose. */
+struct promise {
+    enum workload workload;
+    double share, above_lru;
+};
+static const struct promise promises[] = {
+    {MOONCAKE, 0.02, 0.03}, {MOONCAKE, 0.1, 0.005}, {MOONCAKE, 0.25, -0.001},
+    {MTBENCH, 0.02, -0.01}, {MTBENCH, 0.05, 0.002}, {MTBENCH, 0.25, -0.001},
+    {THINKING, 0.02, 0.06}, {THINKING, 0.05, 0.01}, {THINKING, 0.25, -0.001},
+    {MIXED, 0.02, 0.005},   {MIXED, 0.05, 0.02},    {MIXED, 0.1, 0.015},
+};
+
+static bool check_promise(const struct sim_trace *trace, const struct promise *promise)
+{
+    struct sim_result infinite, lru, own;
+
+    sim_replay(trace, &eviction_lru, sim_blocks_enough(trace), &infinite);
+    uint32_t blocks = (uint32_t)(promise->share * infinite.blocks_peak);
+    sim_replay(trace, &eviction_lru, blocks, &lru);
+    sim_replay(trace, eviction_policies[0], blocks, &own);
+    double above = hit_rate(&own) - hit_rate(&lru);
+    bool ok = above >= promise->above_lru;
+    fprintf(stdout, "%-11s %.2f  %s %.4f, lru %.4f: %+.4f, promised %+.4f: %s\n", trace->name,
+            promise->share, eviction_policies[0]->name, hit_rate(&own), hit_rate(&lru), above,
+            promise->above_lru, ok ? "kept" : "NOT KEPT");
+    return ok;
+}
+
+static bool check_promises(void)
+{
+    bool ok = true;
+
+    for (int w = 0; w < WORKLOADS; w++) {
+        struct sim_trace trace;
+        if (w == ROUND_ROBIN || !load((enum workload)w, &trace))
+            continue;
+        for (size_t i = 0; i < sizeof(promises) / sizeof(promises[0]); i++)
+            if (promises[i].workload == (enum workload)w)
+                ok &= check_promise(&trace, &promises[i]);
+        sim_trace_done(&trace);
+    }
+    return ok;
+}
+
+/* Twelve chats in turn, memory for four: within 2 % of what the optimum computes. */
+static bool check_round_robin(void)
+{
+    struct sim_trace trace;
+    struct sim_result best, own;
+
+    (void)load(ROUND_ROBIN, &trace);
+    belady_learn(&trace, root);
+    sim_replay(&trace, &eviction_belady, FOUR_CHATS_BLOCKS, &best);
+    sim_replay(&trace, eviction_policies[0], FOUR_CHATS_BLOCKS, &own);
+    double ratio = (double)own.computed_tokens / (double)best.computed_tokens;
+    fprintf(stdout, "round_robin: %llu tokens computed, belady %llu: %.4f\n",
+            (unsigned long long)own.computed_tokens, (unsigned long long)best.computed_tokens,
+            ratio);
+    belady_forget();
+    sim_trace_done(&trace);
+    return ratio <= 1.02;
+}
+
 static int check(void)
 {
     bool skipped;
     bool ok = check_mooncake(&skipped);
+
+    ok &= check_promises();
+    ok &= check_round_robin();
 
     if (skipped)
         fprintf(stdout, "no case files under %s: skipped\n", SHARED_DIR);

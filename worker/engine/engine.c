@@ -69,6 +69,7 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     const struct block_pool_settings pool = {
         .blocks_total = settings->blocks,
         .prefix_caching = settings->prefix_caching,
+        .eviction = settings->eviction,
         .events = kv_events_callbacks(&engine->kv_events),
     };
     r = block_pool_new(&pool, &engine->pool, err);

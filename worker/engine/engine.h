@@ -31,7 +31,8 @@ struct engine_settings {
     uint32_t blocks;
     uint32_t rank_timeout_ms;
     bool prefix_caching;
-    bool warm_up; /* one small step before READY */
+    const struct eviction_policy *eviction; /* NULL: the default */
+    bool warm_up;                           /* one small step before READY */
 };
 
 /* Copied out after each step. */

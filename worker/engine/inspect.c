@@ -44,11 +44,17 @@ static void append_blocks(struct engine *engine, struct buffer *out)
         out,
         "{\"total\":%u,\"empty\":%u,\"private\":%u,\"shared\":%u,\"cached\":%u,"
         "\"referenced_share\":%.4f,\"cached_share\":%.4f,\"empty_share\":%.4f,"
-        "\"evictions\":%llu,\"lookups\":%llu,\"hits\":%llu,\"kv_sequence\":%llu,"
+        "\"evictions\":%llu,\"evicted_capacity\":%llu,\"evicted_abandoned\":%llu,"
+        "\"evicted_one_shot\":%llu,\"reset\":%llu,\"lookups\":%llu,\"hits\":%llu,\"kv_sequence\":%"
+        "llu,"
         "\"kv_blocks\":%llu,\"kv_digest\":\"%016llx\"}",
         counts.total, counts.empty, counts.private_, counts.shared, counts.cached,
         (counts.private_ + counts.shared) / total, counts.cached / total, counts.empty / total,
-        (unsigned long long)counts.evictions_total, (unsigned long long)counts.lookups_total,
+        (unsigned long long)counts.evictions_total,
+        (unsigned long long)counts.lost[BLOCK_LOST_CAPACITY],
+        (unsigned long long)counts.lost[BLOCK_LOST_ABANDONED],
+        (unsigned long long)counts.lost[BLOCK_LOST_ONE_SHOT],
+        (unsigned long long)counts.lost[BLOCK_LOST_RESET], (unsigned long long)counts.lookups_total,
         (unsigned long long)counts.hits_total, (unsigned long long)engine->kv_events.sequence,
         (unsigned long long)engine->kv_events.blocks, (unsigned long long)engine->kv_events.digest);
 }

@@ -192,8 +192,9 @@ static void count_up(struct engine *engine, const struct scheduler_counts *now,
                 (double)(now->generated_tokens_total - then->generated_tokens_total));
     metrics_add(metrics, WM_PREEMPTIONS, 0,
                 (double)(now->preemptions_total - then->preemptions_total));
-    metrics_add(metrics, WM_EVICTIONS, 0,
-                (double)(blocks->evictions_total - blocks_then->evictions_total));
+    for (uint32_t why = 0; why < BLOCK_LOSSES; why++)
+        metrics_add(metrics, WM_EVICTIONS, why,
+                    (double)(blocks->lost[why] - blocks_then->lost[why]));
     metrics_add(metrics, WM_LOOKUP_BLOCKS, 0,
                 (double)(blocks->lookups_total - blocks_then->lookups_total));
     metrics_add(metrics, WM_HIT_BLOCKS, 0, (double)(blocks->hits_total - blocks_then->hits_total));

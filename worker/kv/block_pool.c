@@ -182,7 +182,7 @@ void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why)
     ASSERT(pool->blocks[id].state == BLOCK_CACHED && pool->blocks[id].children == 0);
     if (why != BLOCK_LOSSES)
         tell_loss(pool, id, why);
-    pool->eviction->on_gone(pool, id);
+    pool->eviction->on_gone(pool, id, why);
     block_unpublish(pool, id);
     block_list_push_head(pool, &pool->empty, id);
     if (pool->eviction->on_leaf != NULL && parent_id != BLOCK_NONE &&
@@ -332,11 +332,13 @@ void block_pool_counts(const struct block_pool *pool, struct block_counts *ret_c
     *ret_counts = pool->counts;
 }
 
-void block_pool_note_lookup(struct block_pool *pool, uint32_t lookups, uint32_t hits)
+void block_pool_note_admission(struct block_pool *pool, const struct block_admission *admission)
 {
-    ASSERT(hits <= lookups);
-    pool->counts.lookups_total += lookups;
-    pool->counts.hits_total += hits;
+    ASSERT(admission->found_count <= admission->hashes_count);
+    pool->counts.lookups_total += admission->hashes_count;
+    pool->counts.hits_total += admission->found_count;
+    if (pool->eviction->on_admission != NULL)
+        pool->eviction->on_admission(pool, admission);
 }
 
 void block_pool_reset_cache(struct block_pool *pool)

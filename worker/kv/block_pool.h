@@ -66,6 +66,15 @@ struct block_events {
     void *user;
 };
 
+/* A request starts: what it could reuse at best, and what of it was found. */
+struct block_admission {
+    struct block_hash root;
+    const struct block_hash *hashes; /* of the full blocks it could reuse */
+    const uint32_t *ids;             /* the tokens that it could reuse */
+    const uint32_t *found;           /* ids of the leading blocks that were found */
+    uint32_t hashes_count, tokens, found_count;
+};
+
 struct eviction_policy; /* worker/kv/eviction.h */
 
 struct block_pool_settings {
@@ -88,13 +97,16 @@ void block_pool_ref(struct block_pool *pool, uint32_t id);
 void block_pool_unref(struct block_pool *pool, const uint32_t *ids, uint32_t count);
 
 /* The block is full and computed: publish it under `hash`. Its parent must be findable or be
- * `root` (first block): else it stays PRIVATE, as it does when the hash is already there. */
+ * `root` (first block): else it stays PRIVATE, as it does when the hash is already there.
+ * prompt_tokens: how many of its tokens, from the first on, the request was given; the rest it
+ * generated. For eviction policies. */
 void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash parent,
-                     struct block_hash hash, const uint32_t *ids, bool first);
+                     struct block_hash hash, const uint32_t *ids, bool first,
+                     uint32_t prompt_tokens);
 /* The block holds the last `tokens` (1..15) computed tokens of a sequence that is about to let go:
  * publish it for block_pool_match_partial(). Stays PRIVATE when a sibling holds all of them. */
 void block_pool_seal_tail(struct block_pool *pool, uint32_t id, struct block_hash parent,
-                          const uint32_t *ids, uint32_t tokens, bool first);
+                          const uint32_t *ids, uint32_t tokens, bool first, uint32_t prompt_tokens);
 /* How many leading blocks of the chain are findable; their ids to ret_ids. References nothing.
  * hashes[0..count) chained from the root, ids: count * 16 token ids. */
 uint32_t block_pool_match(struct block_pool *pool, const struct block_hash *hashes,
@@ -123,9 +135,9 @@ bool block_pool_has_children(const struct block_pool *pool, struct block_hash pa
 bool block_pool_evicted(const struct block_pool *pool, struct block_hash hash);
 bool block_pool_evicted_tail(const struct block_pool *pool, struct block_hash parent);
 bool block_pool_caching(const struct block_pool *pool);
-/* Count one admission: `lookups` blocks asked for, `hits` of them found. Matching itself does not
- * count, because a waiting request is matched again in each step. */
-void block_pool_note_lookup(struct block_pool *pool, uint32_t lookups, uint32_t hits);
+/* Before found blocks are referenced: one look-up for the counts, and what eviction policies learn
+ * from. Matching itself does not count, because a waiting request is matched again in each step. */
+void block_pool_note_admission(struct block_pool *pool, const struct block_admission *admission);
 /* EMPTY + CACHED: what take() can give. */
 uint32_t block_pool_available(const struct block_pool *pool);
 void block_pool_counts(const struct block_pool *pool, struct block_counts *ret_counts);

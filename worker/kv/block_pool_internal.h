@@ -55,6 +55,8 @@ void block_set_state(struct block_pool *pool, uint32_t id, enum block_state next
  * nothing is lost, its tokens are in a newer block. */
 void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why);
 
+/* How many leading ids[0..count) are the block's published ones. */
+uint32_t block_common_tokens(const struct block *block, const uint32_t *ids, uint32_t count);
 void block_list_push_head(struct block_pool *pool, struct block_list *list, uint32_t id);
 void block_list_push_tail(struct block_pool *pool, struct block_list *list, uint32_t id);
 void block_list_remove(struct block_pool *pool, struct block_list *list, uint32_t id);

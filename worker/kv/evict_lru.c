@@ -34,6 +34,12 @@ static void leave(struct block_pool *pool, uint32_t id)
     block_list_remove(pool, pool->eviction_state, id);
 }
 
+static void on_gone(struct block_pool *pool, uint32_t id, enum block_loss why)
+{
+    (void)why;
+    leave(pool, id);
+}
+
 static uint32_t victim(struct block_pool *pool, enum block_loss *ret_why)
 {
     const struct block_list *list = pool->eviction_state;
@@ -68,7 +74,7 @@ const struct eviction_policy eviction_lru = {
     .done = done,
     .on_cached = on_cached,
     .on_held = leave,
-    .on_gone = leave,
+    .on_gone = on_gone,
     .victim = victim,
     .check = check,
 };

@@ -18,16 +18,22 @@ struct eviction_policy {
     /* State in pool->eviction_state. 0, or -ENOMEM; done copes with a failed init. */
     int (*init)(struct block_pool *pool);
     void (*done)(struct block_pool *pool);
+    /* May be NULL. The block is SHARED and linked to its parent; the first `prompt_tokens` of its
+     * tokens were given, the rest generated. */
+    void (*on_published)(struct block_pool *pool, uint32_t id, uint32_t prompt_tokens);
     void (*on_cached)(struct block_pool *pool, uint32_t id);
     void (*on_held)(struct block_pool *pool, uint32_t id);
-    void (*on_gone)(struct block_pool *pool, uint32_t id); /* before it is unpublished */
+    /* Before it is unpublished. BLOCK_LOSSES: its tokens are in a newer block. */
+    void (*on_gone)(struct block_pool *pool, uint32_t id, enum block_loss why);
     void (*on_leaf)(struct block_pool *pool, uint32_t id); /* may be NULL */
+    /* May be NULL. A request is admitted, what was found for it is not referenced yet. */
+    void (*on_admission)(struct block_pool *pool, const struct block_admission *admission);
     /* At least one block is CACHED. *ret_why is set where it is more than capacity. */
     uint32_t (*victim)(struct block_pool *pool, enum block_loss *ret_why);
     void (*check)(const struct block_pool *pool);
 };
 
-extern const struct eviction_policy eviction_lru;
+extern const struct eviction_policy eviction_lru, eviction_chat;
 
 /* Both end with NULL and have one order: a setting is an index. The first is the default. */
 extern const struct eviction_policy *const eviction_policies[];

@@ -75,7 +75,7 @@ void block_unpublish(struct block_pool *pool, uint32_t id)
     block_set_state(pool, id, BLOCK_EMPTY);
 }
 
-static uint32_t common_tokens(const struct block *block, const uint32_t *ids, uint32_t count)
+uint32_t block_common_tokens(const struct block *block, const uint32_t *ids, uint32_t count)
 {
     uint32_t limit = block->tokens < count ? block->tokens : count;
     uint32_t n = 0;
@@ -96,7 +96,7 @@ static void drop_superseded_tails(struct block_pool *pool, struct block_hash par
         const struct block *block = &pool->blocks[at];
         uint32_t older = block->older;
         if (block->state == BLOCK_CACHED && block->tokens < BLOCK_TOKENS &&
-            common_tokens(block, ids, count) == block->tokens)
+            block_common_tokens(block, ids, count) == block->tokens)
             block_lose(pool, at, BLOCK_LOSSES);
         at = older;
     }
@@ -115,7 +115,8 @@ static bool find_parent(const struct block_pool *pool, struct block_hash parent,
 }
 
 void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash parent,
-                     struct block_hash hash, const uint32_t *ids, bool first)
+                     struct block_hash hash, const uint32_t *ids, bool first,
+                     uint32_t prompt_tokens)
 {
     uint32_t parent_id;
 
@@ -128,6 +129,8 @@ void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash par
     drop_superseded_tails(pool, parent, ids, BLOCK_TOKENS);
     pool->blocks[id].hash = hash;
     block_publish(pool, id, parent_id, parent, ids, BLOCK_TOKENS);
+    if (pool->eviction->on_published != NULL)
+        pool->eviction->on_published(pool, id, prompt_tokens);
     hash_index_insert(&pool->by_hash, id);
     pool->digest ^= hash.low;
     if (pool->events.on_stored != NULL)
@@ -135,7 +138,7 @@ void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash par
 }
 
 void block_pool_seal_tail(struct block_pool *pool, uint32_t id, struct block_hash parent,
-                          const uint32_t *ids, uint32_t tokens, bool first)
+                          const uint32_t *ids, uint32_t tokens, bool first, uint32_t prompt_tokens)
 {
     uint32_t parent_id;
     uint32_t common = 0;
@@ -150,6 +153,8 @@ void block_pool_seal_tail(struct block_pool *pool, uint32_t id, struct block_has
         return;
     drop_superseded_tails(pool, parent, ids, tokens);
     block_publish(pool, id, parent_id, parent, ids, tokens);
+    if (pool->eviction->on_published != NULL)
+        pool->eviction->on_published(pool, id, prompt_tokens);
 }
 
 uint32_t block_pool_match(struct block_pool *pool, const struct block_hash *hashes,
@@ -188,7 +193,8 @@ uint32_t block_pool_match_partial(struct block_pool *pool, struct block_hash par
 
     for (uint32_t n = 0; at != BLOCK_NONE && n < SIBLINGS_MAX; n++) {
         const struct block *block = &pool->blocks[at];
-        uint32_t common = block->parent_id == parent_id ? common_tokens(block, ids, count) : 0;
+        uint32_t common =
+            block->parent_id == parent_id ? block_common_tokens(block, ids, count) : 0;
         if (common > best_tokens) { /* a tie goes to the newest */
             best = at;
             best_tokens = common;

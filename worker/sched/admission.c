@@ -131,8 +131,18 @@ static void note_first_admission(struct scheduler *s, struct sequence *seq,
     s->admitted_total++;
     s->prompt_tokens_total += seq->prompt_tokens;
     s->cached_tokens_total += seq->cached_tokens;
-    if (may_reuse(s, seq))
-        block_pool_note_lookup(s->pool, usable_tokens(seq) / BLOCK_TOKENS, reuse->blocks);
+    if (!may_reuse(s, seq))
+        return;
+    const struct block_admission admission = {
+        .root = seq->params.root,
+        .hashes = seq->hashes,
+        .ids = seq->ids,
+        .found = s->scratch,
+        .hashes_count = usable_tokens(seq) / BLOCK_TOKENS,
+        .tokens = usable_tokens(seq),
+        .found_count = reuse->blocks,
+    };
+    block_pool_note_admission(s->pool, &admission);
 }
 
 static void admit(struct scheduler *s, struct sequence *seq, const struct reuse *reuse,

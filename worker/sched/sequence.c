@@ -88,6 +88,15 @@ static struct block_hash parent_of(const struct sequence *seq, uint32_t block)
     return block == 0 ? seq->params.root : seq->hashes[block - 1];
 }
 
+/* How many of a block's tokens are the prompt's. */
+static uint32_t prompt_tokens_in(const struct sequence *seq, uint32_t block)
+{
+    uint32_t at = block * BLOCK_TOKENS;
+    uint32_t rest = seq->prompt_tokens > at ? seq->prompt_tokens - at : 0;
+
+    return rest < BLOCK_TOKENS ? rest : BLOCK_TOKENS;
+}
+
 static bool is_stop_id(const struct sequence *seq, uint32_t id)
 {
     for (uint32_t i = 0; i < seq->params.stop_ids_count; i++)
@@ -138,7 +147,7 @@ static void seal_block(struct sequence *seq, struct block_pool *pool, uint32_t b
     (void)chain_is_published(seq, pool, block, scratch, &from);
     for (uint32_t i = from; i <= block; i++) {
         block_pool_seal(pool, seq->table.ids[i], parent_of(seq, i), seq->hashes[i],
-                        seq->ids + (size_t)i * BLOCK_TOKENS, i == 0);
+                        seq->ids + (size_t)i * BLOCK_TOKENS, i == 0, prompt_tokens_in(seq, i));
         if (block_pool_state(pool, seq->table.ids[i]) != BLOCK_SHARED)
             return;
     }
@@ -166,7 +175,8 @@ void sequence_let_go(struct sequence *seq, struct block_pool *pool, uint32_t *sc
     if (tail > 0 && block_pool_caching(pool) &&
         chain_is_published(seq, pool, full, scratch, &published))
         block_pool_seal_tail(pool, seq->table.ids[full], parent_of(seq, full),
-                             seq->ids + (size_t)full * BLOCK_TOKENS, tail, full == 0);
+                             seq->ids + (size_t)full * BLOCK_TOKENS, tail, full == 0,
+                             prompt_tokens_in(seq, full));
     block_table_drop(&seq->table, pool);
     seq->computed = 0; /* the next admission looks the prefix up again */
     seq->sealed = 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "worker/kv/eviction.h"
 #include "worker/settings.h"
 
 static int parse(struct worker_settings *settings, const char *const *flags, struct errmsg *err)
@@ -30,6 +31,7 @@ static void test_defaults_are_vllms_where_it_has_them(void **state)
     assert_int_equal(s.ranks, 1);
     assert_true(s.threads >= 1);
     assert_true(s.prefix_caching);
+    assert_ptr_equal(eviction_policies[s.eviction], &eviction_chat);
     assert_string_equal(s.router_endpoints, "ipc:///run/x/router.sock");
     worker_data_path(&s, path);
     assert_string_equal(path, "/run/x/worker-0.sock");

@@ -292,11 +292,12 @@ static inline void model_op_seal(struct pool_model *m, struct model_sequence *se
     struct block_hash parent = model_parent(seq, i);
     if (model_draw(m, 4) == 0) {
         uint32_t tokens = 1 + model_draw(m, BLOCK_TOKENS - 1);
-        block_pool_seal_tail(m->pool, id, parent, ids, tokens, i == 0);
+        block_pool_seal_tail(m->pool, id, parent, ids, tokens, i == 0, model_draw(m, tokens + 1));
         model_publish(m, id, parent, parent, ids, tokens, i == 0);
         return;
     }
-    block_pool_seal(m->pool, id, parent, seq->hashes[i], ids, i == 0);
+    block_pool_seal(m->pool, id, parent, seq->hashes[i], ids, i == 0,
+                    model_draw(m, 2) * model_draw(m, BLOCK_TOKENS + 1));
     model_publish(m, id, parent, seq->hashes[i], ids, BLOCK_TOKENS, i == 0);
 }
 
@@ -373,6 +374,14 @@ static inline void model_op_restart(struct pool_model *m, struct model_sequence 
                                    &expected_tokens));
         ASSERT(tokens == expected_tokens);
     }
+    const struct block_admission admission = {.root = seq->root,
+                                              .hashes = seq->hashes,
+                                              .ids = seq->ids,
+                                              .found = found,
+                                              .hashes_count = MODEL_DEPTH,
+                                              .tokens = MODEL_DEPTH * BLOCK_TOKENS,
+                                              .found_count = rooted};
+    block_pool_note_admission(m->pool, &admission);
     count = model_draw(m, count + 1);
     block_pool_ref_all(m->pool, found, count);
     for (uint32_t i = 0; i < count; i++)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/base/mem.h"
-#include "worker/kv/block_pool.h"
+#include "worker/kv/eviction.h"
 
 #define CHAIN_MAX 8
 
@@ -56,6 +56,7 @@ static void begin(struct fixture *f, uint32_t blocks_total, bool caching)
     const struct block_pool_settings settings = {
         .blocks_total = blocks_total,
         .prefix_caching = caching,
+        .eviction = &eviction_lru,
         .events = {.on_stored = on_stored, .on_removed = on_removed, .user = f},
     };
 
@@ -83,7 +84,7 @@ static struct chain chain_of(const char *digits)
 static void seal(struct fixture *f, const struct chain *chain, uint32_t block, uint32_t id)
 {
     block_pool_seal(f->pool, id, block == 0 ? root : chain->hashes[block - 1], chain->hashes[block],
-                    chain->ids + block * BLOCK_TOKENS, block == 0);
+                    chain->ids + block * BLOCK_TOKENS, block == 0, BLOCK_TOKENS);
 }
 
 /* Take and seal the whole chain. */
@@ -342,7 +343,7 @@ static void test_tail_is_found_by_its_tokens_and_makes_room_for_the_full_block(v
     struct chain chain = chain_of("12");
     assert_int_equal(block_pool_take(f.pool, 2, a), 0);
     seal(&f, &chain, 0, a[0]);
-    block_pool_seal_tail(f.pool, a[1], chain.hashes[0], chain.ids + BLOCK_TOKENS, 9, false);
+    block_pool_seal_tail(f.pool, a[1], chain.hashes[0], chain.ids + BLOCK_TOKENS, 9, false, 9);
     block_pool_unref(f.pool, a, 2);
     assert_int_equal(block_pool_state(f.pool, a[1]), BLOCK_CACHED);
     assert_int_equal(block_pool_tokens(f.pool, a[1]), 9);
@@ -369,7 +370,7 @@ static void test_tail_that_another_block_contains_is_not_kept(void **state)
     begin(&f, 8, true);
     struct chain chain = compute(&f, "12", a);
     assert_int_equal(block_pool_take(f.pool, 1, &id), 0);
-    block_pool_seal_tail(f.pool, id, chain.hashes[0], chain.ids + BLOCK_TOKENS, 9, false);
+    block_pool_seal_tail(f.pool, id, chain.hashes[0], chain.ids + BLOCK_TOKENS, 9, false, 9);
     assert_int_equal(block_pool_state(f.pool, id), BLOCK_PRIVATE);
     block_pool_unref(f.pool, &id, 1);
     assert_int_equal(block_pool_state(f.pool, id), BLOCK_EMPTY);
@@ -385,7 +386,7 @@ static void test_evicted_tail_is_remembered_under_its_parent(void **state)
     begin(&f, 2, true);
     struct chain chain = chain_of("1");
     assert_int_equal(block_pool_take(f.pool, 1, a), 0);
-    block_pool_seal_tail(f.pool, a[0], root, chain.ids, 5, true);
+    block_pool_seal_tail(f.pool, a[0], root, chain.ids, 5, true, 5);
     block_pool_unref(f.pool, a, 1);
     assert_false(block_pool_evicted_tail(f.pool, root));
     assert_int_equal(block_pool_take(f.pool, 2, ids), 0);
@@ -442,7 +443,16 @@ static void test_lookups_are_counted_when_noted(void **state)
     (void)state;
     begin(&f, 3, true);
     (void)match(&f, "12", found);
-    block_pool_note_lookup(f.pool, 5, 3);
+    const struct chain chain = chain_of("12345");
+    const uint32_t there[3] = {0};
+    const struct block_admission admission = {.root = root,
+                                              .hashes = chain.hashes,
+                                              .ids = chain.ids,
+                                              .found = there,
+                                              .hashes_count = 5,
+                                              .tokens = 80,
+                                              .found_count = 3};
+    block_pool_note_admission(f.pool, &admission);
     block_pool_counts(f.pool, &counts);
     assert_int_equal(counts.lookups_total, 5);
     assert_int_equal(counts.hits_total, 3);

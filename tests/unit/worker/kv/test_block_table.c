@@ -3,11 +3,12 @@
 #include <errno.h>
 
 #include "worker/kv/block_table.h"
+#include "worker/kv/eviction.h"
 
 static struct block_pool *new_pool(uint32_t blocks_total)
 {
-    const struct block_pool_settings settings = {.blocks_total = blocks_total,
-                                                 .prefix_caching = true};
+    const struct block_pool_settings settings = {
+        .blocks_total = blocks_total, .prefix_caching = true, .eviction = &eviction_lru};
     struct block_pool *pool = NULL;
 
     assert_int_equal(block_pool_new(&settings, &pool, NULL), 0);
@@ -87,7 +88,7 @@ static void test_drop_gives_the_tail_back_first(void **state)
     assert_int_equal(block_table_grow(&table, pool, 48), 0);
     for (uint32_t i = 0; i < 3; i++)
         block_pool_seal(pool, table.ids[i], i == 0 ? root : hashes[i - 1], hashes[i], content,
-                        i == 0);
+                        i == 0, BLOCK_TOKENS);
     block_table_drop(&table, pool);
     assert_int_equal(block_pool_take(pool, 2, ids), 0);
     assert_int_equal(block_pool_match(pool, hashes, content, 3, found), 1);

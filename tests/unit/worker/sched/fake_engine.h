@@ -85,14 +85,15 @@ static inline uint32_t fake_alone(const struct sequence_params *params, uint32_t
     }
 }
 
-static inline void fake_engine_init(struct fake_engine *engine, uint32_t blocks, bool caching,
-                                    const struct scheduler_settings *settings)
+static inline void fake_engine_start(struct fake_engine *engine,
+                                     const struct block_pool_settings *pool,
+                                     const struct scheduler_settings *settings)
 {
-    const struct block_pool_settings pool = {.blocks_total = blocks, .prefix_caching = caching};
+    uint32_t blocks = pool->blocks_total;
     struct errmsg err;
 
     memset(engine, 0, sizeof(*engine));
-    assert_int_equal(block_pool_new(&pool, &engine->pool, &err), 0);
+    assert_int_equal(block_pool_new(pool, &engine->pool, &err), 0);
     assert_int_equal(scheduler_new(settings, engine->pool, &engine->scheduler, &err), 0);
     engine->blocks = blocks;
     engine->vocab_size = settings->vocab_size;
@@ -101,6 +102,24 @@ static inline void fake_engine_init(struct fake_engine *engine, uint32_t blocks,
     engine->items =
         mem_calloc(settings->sequences_max + settings->waiting_max, sizeof(*engine->items));
     engine->now_ns = 1;
+}
+
+static inline void fake_engine_init(struct fake_engine *engine, uint32_t blocks, bool caching,
+                                    const struct scheduler_settings *settings)
+{
+    const struct block_pool_settings pool = {.blocks_total = blocks, .prefix_caching = caching};
+
+    fake_engine_start(engine, &pool, settings);
+}
+
+static inline void fake_engine_init_with(struct fake_engine *engine, uint32_t blocks,
+                                         const struct eviction_policy *eviction,
+                                         const struct scheduler_settings *settings)
+{
+    const struct block_pool_settings pool = {
+        .blocks_total = blocks, .prefix_caching = true, .eviction = eviction};
+
+    fake_engine_start(engine, &pool, settings);
 }
 
 static inline void fake_engine_done(struct fake_engine *engine)

@@ -13,7 +13,12 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SCHEDULES 800
-#else
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SCHEDULES 800
+#endif
+#endif
+#ifndef SCHEDULES
 #define SCHEDULES 3000
 #endif
 #define REQUESTS_MAX 48
