@@ -84,6 +84,68 @@ def check_several(client, model):
           stopped.choices[0].message.content == logged.choices[0].message.content[:1])
 
 
+def check_fields_of_vllm(client, model):
+    """What vLLM takes beside OpenAI's fields, by extra_body, and what it answers."""
+    def chat(**extra):
+        more = {key: extra.pop(key) for key in ("logit_bias", "max_tokens", "logprobs", "stop",
+                                                "top_logprobs", "stream") if key in extra}
+        return client.chat.completions.create(
+            model=model, messages=QUESTION, temperature=0, extra_body=extra,
+            **{"max_tokens": 12, **more})
+    plain = chat(return_token_ids=True)
+    ids = plain.choices[0].token_ids
+    check("return_token_ids: as many as usage says",
+          len(ids) == plain.usage.completion_tokens
+          and len(plain.prompt_token_ids) == plain.usage.prompt_tokens, len(ids))
+    streamed, prompt_ids = [], None
+    for chunk in chat(return_token_ids=True, stream=True):
+        prompt_ids = prompt_ids or getattr(chunk, "prompt_token_ids", None)
+        for choice in chunk.choices:
+            streamed += getattr(choice, "token_ids", None) or []
+    check("return_token_ids: the same streamed", streamed == ids
+          and prompt_ids == plain.prompt_token_ids)
+    biased = chat(logit_bias={str(ids[0]): -100}, return_token_ids=True)
+    check("logit_bias: -100 bans a token", ids[0] not in biased.choices[0].token_ids)
+    only = chat(allowed_token_ids=ids[:2], return_token_ids=True)
+    check("allowed_token_ids", set(only.choices[0].token_ids) <= set(ids[:2]))
+    word = plain.choices[0].message.content.split()[0]
+    check("bad_words", not chat(bad_words=[word]).choices[0].message.content.startswith(word))
+    scored = chat(prompt_logprobs=1)
+    entries = scored.prompt_logprobs
+    check("prompt_logprobs: null, then a dict per token",
+          len(entries) == scored.usage.prompt_tokens and entries[0] is None
+          and all(str(token) in entry for token, entry in
+                  zip(plain.prompt_token_ids[1:], entries[1:])))
+    named = chat(logprobs=True, return_tokens_as_token_ids=True)
+    check("return_tokens_as_token_ids", [entry.token for entry in named.choices[0].logprobs.content]
+          == [f"token_id:{token}" for token in ids])
+    check("min_tokens and ignore_eos",
+          chat(min_tokens=30, ignore_eos=True, max_tokens=30).usage.completion_tokens == 30)
+    stop = plain.choices[0].message.content[2:6]
+    stopped = chat(stop=[stop], include_stop_str_in_output=True).choices[0]
+    check("include_stop_str_in_output and stop_reason",
+          stopped.message.content.endswith(stop) and stopped.stop_reason == stop)
+    cut = chat(truncate_prompt_tokens=5, return_token_ids=True)
+    check("truncate_prompt_tokens: the last ones",
+          cut.prompt_token_ids == plain.prompt_token_ids[-5:])
+    check("request_id", chat(request_id="turn-7").id == "chatcmpl-turn-7")
+    echo = client.completions.create(model=model, prompt="One, two, three", max_tokens=0, echo=True,
+                                     logprobs=1)
+    numbers = echo.choices[0].logprobs
+    check("echo with logprobs and max_tokens 0",
+          echo.choices[0].text == "One, two, three" and numbers.token_logprobs[0] is None
+          and all(value < 0 for value in numbers.token_logprobs[1:])
+          and "".join(numbers.tokens) == echo.choices[0].text
+          and echo.usage.completion_tokens == 0)
+    usages = [chunk.usage for chunk in client.chat.completions.create(
+        model=model, messages=QUESTION, max_tokens=6, stream=True,
+        stream_options={"include_usage": True, "continuous_usage_stats": True})]
+    counts = [usage.completion_tokens for usage in usages]
+    check("continuous_usage_stats", None not in usages and counts == sorted(counts), counts)
+    chat(vllm_xargs={"a": 1}, kv_transfer_params={}, a_field_of_tomorrow=[1])
+    check("fields for others are ignored", True)
+
+
 def expect_error(name, kind, call, **attributes):
     try:
         call()
@@ -107,6 +169,16 @@ def check_errors(client, model, url):
     expect_error("unknown model", openai.NotFoundError,
                  lambda: chat(model="nobody", messages=QUESTION),
                  status_code=404, code="model_not_found", param="model")
+    expect_error("logit_bias of no token", openai.BadRequestError,
+                 lambda: chat(model=model, messages=QUESTION, logit_bias={"99999999": 1}),
+                 status_code=400, param="logit_bias")
+    expect_error("prompt_logprobs in a stream", openai.BadRequestError,
+                 lambda: chat(model=model, messages=QUESTION, stream=True,
+                              extra_body={"prompt_logprobs": 1}),
+                 status_code=400, param="prompt_logprobs")
+    expect_error("suffix", openai.BadRequestError,
+                 lambda: client.completions.create(model=model, prompt="a", suffix="b"),
+                 status_code=400, param="suffix", code="unsupported_parameter")
     expect_error("unknown model card", openai.NotFoundError, lambda: client.models.retrieve("x"),
                  status_code=404)
     expect_error("10 MB", openai.APIStatusError,
@@ -151,6 +223,7 @@ def main():
     check_models(client, model)
     check_whole_and_streamed(client, model)
     check_several(client, model)
+    check_fields_of_vllm(client, model)
     check_errors(client, model, url)
     asyncio.run(check_async(url, model, key))
     print("all passed")
