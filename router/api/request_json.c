@@ -74,6 +74,33 @@ static int read_kwargs(struct field_reader *reader, const struct field *field, c
     return r;
 }
 
+/* As vLLM: a variable of the template, unless chat_template_kwargs has it. */
+static int read_reasoning_effort(struct field_reader *reader, const struct field *field,
+                                 const json_t *value)
+{
+    static const char *const efforts[] = {"none", "minimal", "low", "medium",
+                                          "high", "xhigh",   "max"};
+    struct api_request *request = request_of(reader);
+    json_t *kwargs = json_object_get(request->root, "chat_template_kwargs");
+    const char *effort = json_string_value(value);
+    size_t i = 0, count = sizeof(efforts) / sizeof(efforts[0]);
+
+    while (effort && i < count && strcmp(effort, efforts[i]) != 0)
+        i++;
+    if (!effort || i == count)
+        return api_error_bad(reader->error, field->name,
+                             "'%s' must be none, minimal, low, medium, high, xhigh or max.",
+                             field->name);
+    if (!json_is_object(kwargs)) { /* absent or null: its own row has refused the rest */
+        kwargs = json_object();
+        (void)json_object_set_new(request->root, "chat_template_kwargs", kwargs);
+    }
+    if (!json_object_get(kwargs, field->name))
+        (void)json_object_set_new(kwargs, field->name, json_string(effort));
+    request->kwargs = kwargs;
+    return 0;
+}
+
 static int read_generation_prompt(struct field_reader *reader, const struct field *field,
                                   const json_t *value)
 {
@@ -443,6 +470,7 @@ static const struct field table[] = {
     READ_ROW("tools", RENDERS, tools, 0, 0, read_tools),
     READ_ROW("documents", RENDERS, documents, 0, 0, read_list),
     READ_ROW("chat_template_kwargs", RENDERS, kwargs, 0, 0, read_kwargs),
+    READ_ROW("reasoning_effort", RENDERS, kwargs, 0, 0, read_reasoning_effort),
     READ_ROW("add_generation_prompt", RENDERS, add_generation_prompt, 0, 0, read_generation_prompt),
     BOOL_ROW("continue_final_message", RENDERS, continue_final_message),
     BOOL_ROW("add_special_tokens", CHAT | COMPLETIONS | TOKENIZE, add_special_tokens),

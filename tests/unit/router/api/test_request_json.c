@@ -486,6 +486,28 @@ static void test_prompts_are_cut_as_the_client_says(void **state)
     refuse("\"truncation_side\":\"middle\"", "truncation_side", "left");
 }
 
+static void test_reasoning_effort_is_a_variable_of_the_template(void **state)
+{
+    static const struct {
+        const char *member, *want;
+    } rows[] = {{"\"reasoning_effort\":\"low\"", "low"},
+                {"\"reasoning_effort\":\"low\",\"chat_template_kwargs\":null", "low"},
+                {"\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{\"a\":1}", "low"},
+                {"\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{\"reasoning_effort\":"
+                 "\"high\"}",
+                 "high"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct parsed p = chat(rows[i].member);
+        assert_int_equal(p.r, 0);
+        assert_string_equal(
+            json_string_value(json_object_get(p.request.kwargs, "reasoning_effort")), rows[i].want);
+        done(&p);
+    }
+    refuse("\"reasoning_effort\":\"much\"", "reasoning_effort", "must be none");
+    refuse("\"reasoning_effort\":3", "reasoning_effort", "must be none");
+}
+
 static void test_prompts_that_make_no_sense_are_refused(void **state)
 {
     static const char *const bodies[] = {"{}",
@@ -559,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_prompt_logprobs_do_not_go_with_streams),
         cmocka_unit_test(test_echoes_want_the_logprobs_of_what_they_echo),
         cmocka_unit_test(test_prompts_are_cut_as_the_client_says),
+        cmocka_unit_test(test_reasoning_effort_is_a_variable_of_the_template),
         cmocka_unit_test(test_prompts_that_make_no_sense_are_refused),
         cmocka_unit_test(test_tokenize_takes_a_prompt_or_messages),
     };
