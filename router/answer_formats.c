@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "proto/base/assert.h"
+#include "router/answer/tool_force.h"
 #include "router/text/detokenize.h"
 
-#define TAIL_TOKENS 48u /* a tag is a few tokens, even letter by letter */
+#define FORCED_CALLS_MAX 16u /* of one answer */
+#define TAIL_TOKENS 48u      /* a tag is a few tokens, even letter by letter */
 
 int answer_settings_check(const struct answer_settings *settings, struct errmsg *err)
 {
@@ -128,27 +130,73 @@ static void keep_all(struct answer_plan *plan, const uint32_t *ids, uint32_t cou
     plan->kept_count += count;
 }
 
+static bool forces_calls(const struct api_request *request)
+{
+    return request->tool_choice == API_TOOLS_REQUIRED || request->tool_choice == API_TOOLS_NAMED;
+}
+
+static bool one_call(const struct api_request *request)
+{
+    return !request->parallel_tool_calls || request->tool_choice == API_TOOLS_NAMED;
+}
+
+int answer_force_calls(const struct answer_formats *formats, struct arena *arena,
+                       struct api_request *request, struct api_error *error)
+{
+    const struct tool_format *format =
+        tool_force_format(formats->tools, formats->markers_are_control);
+    struct buffer spec;
+
+    if (!forces_calls(request))
+        return 0;
+    buffer_init(&spec, GRAMMAR_TEXT_MAX);
+    tool_force_write(format, request->tools, json_string_value(request->tool_name),
+                     one_call(request) ? 1 : FORCED_CALLS_MAX, &spec);
+    bool fits = buffer_finish(&spec) == 0;
+    char *text = fits ? arena_strndup(arena, spec.data, spec.bytes) : NULL;
+    request->grammar = (struct grammar_spec){GRAMMAR_STRUCTURE, text, spec.bytes};
+    request->grammar_param = "tools";
+    buffer_done(&spec);
+    if (text)
+        return 0;
+    return api_error_bad(error, "tools",
+                         "The schemas of 'tools' have more than %u bytes; with 'tool_choice' "
+                         "required or a name they must be shorter.",
+                         GRAMMAR_TEXT_MAX);
+}
+
+/* The format in which this request's calls are written, or NULL: none are looked for. */
+static const struct tool_format *calls_format(const struct answer_formats *formats,
+                                              const struct api_request *request)
+{
+    if (forces_calls(request))
+        return tool_force_format(formats->tools, formats->markers_are_control);
+    return request->tool_choice == API_TOOLS_AUTO && formats->auto_tools ? formats->tools : NULL;
+}
+
 void answer_plan_make(const struct answer_formats *formats, const struct tokenizer *tokenizer,
                       const struct api_request *request, const uint32_t *ids, size_t ids_count,
                       size_t bytes_max, struct answer_plan *ret_plan)
 {
     struct answer_plan *plan = ret_plan;
-    bool calls = request->tool_choice == API_TOOLS_AUTO && formats->auto_tools && formats->tools;
+    const struct tool_format *calls = calls_format(formats, request);
+    /* A grammar begins with the answer: what it allows leaves no room to think. */
+    bool thinks = formats->reasoning && request->grammar.kind == GRAMMAR_NONE;
 
     *plan = (struct answer_plan){.reader.bytes_max = bytes_max};
-    if (request->kind != API_CHAT || (!calls && !formats->reasoning))
+    if (request->kind != API_CHAT || (!calls && !thinks))
         return;
     plan->reads = true;
     if (calls) {
-        plan->reader.tool_format = formats->tools;
+        plan->reader.tool_format = calls;
         plan->reader.tools = request->tools;
         plan->reader.hide_markers = formats->markers_are_control && request->skip_special_tokens;
-        plan->reader.one_call = !request->parallel_tool_calls;
-        plan->calls_end_answer = true;
+        plan->reader.one_call = one_call(request);
+        plan->calls_end_answer = request->tool_choice != API_TOOLS_NAMED;
         keep_all(plan, formats->kept_tools, formats->kept_tools_count);
         plan->kept_calls = plan->kept_count;
     }
-    if (formats->reasoning) {
+    if (thinks) {
         plan->reader.reasoning = formats->reasoning;
         plan->reader.reasoning_start = start_of(formats, tokenizer, request, ids, ids_count);
         plan->reader.drop_reasoning = !request->include_reasoning;

@@ -32,6 +32,11 @@ int answer_settings_check(const struct answer_settings *settings, struct errmsg 
 void answer_formats_pick(const struct answer_settings *settings, const struct tokenizer *tokenizer,
                          const char *source, size_t bytes, struct answer_formats *ret_formats);
 
+/* tool_choice required, or a name: the grammar that makes the model call, in request->grammar,
+ * whose text is in `arena`. It takes the place of response_format's. -EINVAL: *error is filled. */
+int answer_force_calls(const struct answer_formats *formats, struct arena *arena,
+                       struct api_request *request, struct api_error *error);
+
 /* How one request's answers are read; what it points to must outlive them. */
 struct answer_plan {
     bool reads; /* false: all text is content */

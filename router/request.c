@@ -316,6 +316,8 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
     r = token_rules_make(&request->fields, model->maker.tokenizer, &request->arena, &request->rules,
                          error);
     if (r == 0)
+        r = answer_force_calls(&model->answers, &request->arena, &request->fields, error);
+    if (r == 0)
         r = grammar_fields_check(request->requests->grammars, &request->fields, error);
     return r < 0 ? r : make_prompts(request, error);
 }

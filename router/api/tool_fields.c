@@ -67,8 +67,5 @@ int tool_fields_check(struct api_request *request, struct api_error *error)
         return api_error_bad(error, "tool_choice",
                              "'tool_choice' names the function '%.100s', which is not in 'tools'.",
                              json_string_value(request->tool_name));
-    if (request->tool_choice > API_TOOLS_AUTO)
-        return api_error_set(error, 400, "unsupported_parameter", "tool_choice",
-                             "'tool_choice' other than none and auto is not supported yet.");
     return 0;
 }

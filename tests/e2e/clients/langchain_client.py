@@ -1,12 +1,15 @@
-"""LangChain's client for OpenAI: chat, streams, tool calls and their results.
+"""LangChain's client for OpenAI: chat, streams, tool calls and their results, JSON.
 
 usage: langchain_client.py URL MODEL KEY      prints a line per check; exits 1 at the first that fails
 """
+import json
 import sys
+from typing import Literal
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from pydantic import BaseModel, Field
 
 
 @tool
@@ -60,12 +63,33 @@ def check_tools(chat):
           message.usage_metadata["input_tokens"] + 20)
 
 
+class Paint(BaseModel):
+    """A colour and how often to paint."""
+    colour: Literal["red", "blue"]
+    coats: int = Field(ge=1, le=3)
+
+
+def check_json(chat):
+    for method in ("function_calling", "json_schema"):
+        paint = chat.with_structured_output(Paint, method=method).invoke("Paint the door.")
+        check(f"structured output by {method}", isinstance(paint, Paint), paint)
+    messages = []
+    for thing, colour in (("grass", "green"), ("the sea", "blue"), ("coal", "black")):
+        messages += [HumanMessage(f"Which colour has {thing}?"),
+                     AIMessage(json.dumps({"thing": thing, "colour": colour}))]
+    mode = chat.bind(response_format={"type": "json_object"})
+    message = mode.invoke(messages + [HumanMessage("Which colour has snow?")])
+    check("JSON mode: an object", set(json.loads(message.content)) == {"thing", "colour"},
+          message.content)
+
+
 def main():
     url, model, key = sys.argv[1:]
     chat = ChatOpenAI(base_url=url + "/v1", model=model, api_key=key, temperature=0, max_tokens=96,
                       max_retries=0, timeout=120)
     check_chat(chat)
     check_tools(chat)
+    check_json(chat)
     print("all passed")
 
 

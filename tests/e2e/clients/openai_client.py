@@ -146,6 +146,21 @@ def check_fields_of_vllm(client, model):
     check("fields for others are ignored", True)
 
 
+def check_forced_call(client, model):
+    """This model's own template knows nothing of tools: the call is forced as bare JSON."""
+    tool = {"type": "function", "function": {"name": "paint", "parameters": {
+        "type": "object", "properties": {"colour": {"enum": ["red", "blue"]}},
+        "required": ["colour"], "additionalProperties": False}}}
+    choice = client.chat.completions.create(
+        model=model, messages=QUESTION, max_tokens=48, temperature=0, tools=[tool],
+        tool_choice="required", parallel_tool_calls=False).choices[0]
+    call = choice.message.tool_calls[0].function
+    check("required: a call without a format of its own", call.name == "paint" and
+          choice.finish_reason == "tool_calls" and choice.message.content is None and
+          call.arguments.replace(" ", "") in ('{"colour":"red"}', '{"colour":"blue"}'),
+          call.arguments)
+
+
 def expect_error(name, kind, call, **attributes):
     try:
         call()
@@ -224,6 +239,7 @@ def main():
     check_whole_and_streamed(client, model)
     check_several(client, model)
     check_fields_of_vllm(client, model)
+    check_forced_call(client, model)
     check_errors(client, model, url)
     asyncio.run(check_async(url, model, key))
     print("all passed")

@@ -16,6 +16,11 @@ WEATHER = {"type": "function", "function": {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
                    "required": ["city"], "additionalProperties": False}}}
 TOOLS = [WEATHER]
+PAINT = {"type": "function", "function": {
+    "name": "paint", "parameters": {
+        "type": "object", "additionalProperties": False, "required": ["colour", "coats"],
+        "properties": {"colour": {"enum": ["red", "blue"]},
+                       "coats": {"type": "integer", "minimum": 1, "maximum": 3}}}}}
 
 
 def check(name, condition, seen=""):
@@ -150,6 +155,44 @@ def check_choices(client, model):
         check("unknown function: BadRequestError", error.param == "tool_choice", error.param)
 
 
+def check_paint(name, choice, finish):
+    calls = choice.message.tool_calls
+    arguments = json.loads(calls[0].function.arguments)
+    check(f"{name}: one call of the schema", len(calls) == 1 and
+          calls[0].function.name == "paint" and set(arguments) == {"colour", "coats"} and
+          arguments["colour"] in ("red", "blue") and arguments["coats"] in (1, 2, 3), arguments)
+    check(f"{name}: no content, finish_reason", choice.message.content is None and
+          choice.finish_reason == finish, choice.finish_reason)
+    return calls[0].function.arguments
+
+
+def check_forced(client, model):
+    """A model that was shown no calls makes one all the same."""
+    hello = [{"role": "user", "content": "Hello! Please paint the door."}]
+    required = dict(tools=[PAINT], tool_choice="required", parallel_tool_calls=False)
+    whole = check_paint("required", ask(client, model, hello, **required).choices[0], "tool_calls")
+    content, _, calls, finish = join_stream(ask(client, model, hello, stream=True, **required))
+    check("required streamed: the same", (content, calls[0]["arguments"], finish) ==
+          ("", whole, "tool_calls"))
+    named = dict(tools=[WEATHER, PAINT],
+                 tool_choice={"type": "function", "function": {"name": "paint"}})
+    whole = check_paint("named", ask(client, model, hello, **named).choices[0], "stop")
+    content, _, calls, finish = join_stream(ask(client, model, hello, stream=True, **named))
+    check("named streamed: the same", (content, calls[0]["name"], calls[0]["arguments"], finish) ==
+          ("", "paint", whole, "stop"))
+    two = ask(client, model, TWO, tools=TOOLS, tool_choice="required").choices[0].message
+    check("required: several calls", [json.loads(c.function.arguments)["city"]
+                                      for c in two.tool_calls][:2] == ["Rome", "Athens"])
+    try:
+        bad = {"type": "function", "function": {"name": "f", "parameters": {
+            "type": "object", "properties": {"a": {"type": "strin"}}}}}
+        ask(client, model, hello, tools=[bad], tool_choice="required")
+        check("required: a schema that is none: BadRequestError", False)
+    except openai.BadRequestError as error:
+        check("required: a schema that is none: BadRequestError", error.param == "tools",
+              error.message)
+
+
 def check_reasoning(client, model):
     messages = []
     for number, word in ((2, "even"), (3, "odd"), (4, "even"), (7, "odd")):
@@ -193,6 +236,7 @@ def main():
     check_two_calls(client, model)
     check_histories(client, model)
     check_choices(client, model)
+    check_forced(client, model)
     check_reasoning(client, model)
     asyncio.run(check_async(url, model, key))
     print("all passed")

@@ -160,12 +160,97 @@ static void test_the_prompt_says_whether_the_model_thinks(void **state)
     teardown(&f);
 }
 
+static const char two_tools[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": "
+    "\"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}},"
+    "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}]";
+
+/* The grammar of the request must compile; how many tools its text names. */
+static size_t alternatives(const struct fixture *f)
+{
+    struct grammar *grammar = NULL;
+    struct errmsg err = {""};
+    json_t *spec = json_loadb(f->request.grammar.text, f->request.grammar.bytes, 0, NULL);
+    size_t count = json_array_size(json_object_get(spec, "alternatives"));
+
+    assert_int_equal(f->request.grammar.kind, GRAMMAR_STRUCTURE);
+    assert_string_equal(f->request.grammar_param, "tools");
+    if (grammar_compile(&f->request.grammar, &grammar, &err) < 0)
+        fail_msg("%s", err.text);
+    grammar_unref(grammar);
+    json_decref(spec);
+    return count;
+}
+
+static void test_forced_calls_have_a_grammar_and_are_read_without_thinking(void **state)
+{
+    struct api_error error;
+    struct arena arena;
+    struct fixture f;
+    json_t *tools = json_loads(two_tools, 0, NULL);
+    json_t *name = json_string("g");
+    (void)state;
+    setup(&f, "<user>");
+    arena_init(&arena, 1 << 20);
+    pick(&f, hermes);
+    f.request.tools = tools;
+    assert_int_equal(answer_force_calls(&f.formats, &arena, &f.request, &error), 0);
+    assert_int_equal(f.request.grammar.kind, GRAMMAR_NONE); /* auto forces nothing */
+    f.request.tool_choice = API_TOOLS_REQUIRED;
+    assert_int_equal(answer_force_calls(&f.formats, &arena, &f.request, &error), 0);
+    assert_int_equal(alternatives(&f), 2);
+    plan(&f, "assistant\n<think>\n");
+    assert_true(f.plan.reads && f.plan.calls_end_answer);
+    assert_null(f.plan.reader.reasoning);
+    assert_string_equal(f.plan.reader.tool_format->name, "hermes");
+    assert_false(f.plan.reader.one_call);
+    f.request.tool_choice = API_TOOLS_NAMED;
+    f.request.tool_name = name;
+    assert_int_equal(answer_force_calls(&f.formats, &arena, &f.request, &error), 0);
+    assert_int_equal(alternatives(&f), 1);
+    plan(&f, "x");
+    assert_true(f.plan.reader.one_call);
+    assert_false(f.plan.calls_end_answer);
+    arena_done(&arena);
+    json_decref(name);
+    json_decref(tools);
+    teardown(&f);
+}
+
+static void test_schemas_that_are_too_long_are_refused(void **state)
+{
+    struct api_error error;
+    struct arena arena;
+    struct fixture f;
+    json_t *tools = json_loads(two_tools, 0, NULL);
+    json_t *function = json_object_get(json_array_get(tools, 0), "function");
+    char *text = test_malloc(GRAMMAR_TEXT_MAX + 1);
+    (void)state;
+    memset(text, 'x', GRAMMAR_TEXT_MAX);
+    text[GRAMMAR_TEXT_MAX] = '\0';
+    (void)json_object_set_new(json_object_get(function, "parameters"), "description",
+                              json_string(text));
+    setup(&f, "<user>");
+    arena_init(&arena, 1 << 20);
+    pick(&f, NULL);
+    f.request.tools = tools;
+    f.request.tool_choice = API_TOOLS_REQUIRED;
+    assert_true(answer_force_calls(&f.formats, &arena, &f.request, &error) < 0);
+    assert_string_equal(error.param, "tools");
+    arena_done(&arena);
+    test_free(text);
+    json_decref(tools);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto_reads_the_template_then_the_vocabulary),
         cmocka_unit_test(test_settings_name_or_switch_off),
         cmocka_unit_test(test_calls_are_read_only_where_they_may_be),
+        cmocka_unit_test(test_forced_calls_have_a_grammar_and_are_read_without_thinking),
+        cmocka_unit_test(test_schemas_that_are_too_long_are_refused),
         cmocka_unit_test(test_the_prompt_says_whether_the_model_thinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

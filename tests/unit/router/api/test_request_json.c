@@ -62,6 +62,8 @@ static void refuse(const char *member, const char *param, const char *words)
     done(&parsed);
 }
 
+#define ONE_TOOL "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+
 static void test_fields_of_the_right_type_and_range_are_taken(void **state)
 {
     static const char *const members[] = {
@@ -106,6 +108,11 @@ static void test_fields_of_the_right_type_and_range_are_taken(void **state)
         "\"response_format\":{\"type\":\"text\"}",
         "\"tool_choice\":\"none\"",
         "\"tool_choice\":\"auto\"",
+        "\"tool_choice\":\"required\"," ONE_TOOL,
+        "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}," ONE_TOOL,
+        "\"parallel_tool_calls\":false",
+        "\"include_reasoning\":false",
+        "\"functions\":[]",
         "\"tools\":[]",
         "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]",
         "\"logit_bias\":{}",
@@ -219,8 +226,6 @@ static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
     refuse("\"min_tokens\":9,\"max_tokens\":8", "min_tokens", "is 9, more than 'max_tokens' 8");
 }
 
-#define ONE_TOOL "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
-
 static void test_fields_that_we_lack_are_refused_by_name(void **state)
 {
     static const char *const names[] = {"suffix", "use_beam_search", "chat_template"};
@@ -230,7 +235,6 @@ static void test_fields_that_we_lack_are_refused_by_name(void **state)
         (void)snprintf(member, sizeof(member), "\"%s\":{\"1\":2}", names[i]);
         refuse(member, names[i], "not supported");
     }
-    refuse("\"tool_choice\":\"required\"," ONE_TOOL, "tool_choice", "not supported yet");
     refuse("\"tool_choice\":\"required\"", "tool_choice", "no 'tools'");
     refuse("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}," ONE_TOOL,
            "tool_choice", "'g', which is not in 'tools'");
