@@ -42,6 +42,25 @@ if(WITH_FUZZERS)
   target_compile_options(refrain_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Whose memory a folder's allocations are (proto/base/mem.h).
+set(MEM_PURPOSES
+  proto/base=BASE proto=CARDS proto/files=CARDS proto/grammar=GRAMMAR
+  kernels/ref=KERNELS kernels/cpu=KERNELS kernels=KERNELS
+  worker/load=MODEL worker/model=MODEL worker/kv=KV_BOOKS worker/sched=SCHEDULER
+  worker/sample=SAMPLER worker/engine=ENGINE worker/tp=GROUP worker=WORKER
+  router/http=HTTP router/api=API router/text=TEXT router/session=SESSIONS router/answer=ANSWERS
+  router/route=ROUTING router=ROUTER deploy/cli=OTHER)
+
+function(refrain_mem_purpose name path)
+  foreach(pair ${MEM_PURPOSES})
+    if(pair MATCHES "^${path}=(.*)$")
+      target_compile_definitions(${name} PRIVATE MEM_PURPOSE=MEM_${CMAKE_MATCH_1})
+      return()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "${path} has no purpose in MEM_PURPOSES (cmake/Refrain.cmake)")
+endfunction()
+
 # refrain_library(worker/kv DEPS proto_base ...): every .c of the folder, as library worker_kv.
 function(refrain_library path)
   cmake_parse_arguments(ARG "" "" "DEPS;EXCLUDE;SOURCES" ${ARGN})
@@ -59,6 +78,7 @@ function(refrain_library path)
   endif()
   add_library(${name} STATIC ${sources})
   target_link_libraries(${name} PUBLIC refrain_flags ${ARG_DEPS})
+  refrain_mem_purpose(${name} ${path})
 endfunction()
 
 function(refrain_program name main)

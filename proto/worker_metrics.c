@@ -4,10 +4,14 @@
 
 #include <math.h>
 
+#include "proto/base/mem.h"
+
 static const char *const finishes[] = {"stop", "length", "cancelled", "deadline", "error", NULL};
 static const char *const refusals[] = {"invalid", "too_long", "queue_full", "draining", NULL};
 static const char *const masks[] = {"warm", "cold", NULL};
 static const char *const losses[] = {"capacity", "abandoned", "one_shot", "reset", NULL};
+#define PURPOSE_NAME(name, text) text,
+static const char *const purposes[] = {MEM_PURPOSES(PURPOSE_NAME) NULL};
 static const char *const block_states[] = {"empty", "private", "shared", "cached", NULL};
 
 /* Buckets that also stand under vLLM's names are vLLM's of today: those of 0.6 and longer ones. */
@@ -81,6 +85,9 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
                              "Prompt tokens of the last five seconds, reused ones included."),
     [WM_GENERATED_RATE] =
         GAUGE("refrain_generated_tokens_per_second", "Tokens sampled in the last five seconds."),
+    [WM_MEMORY_BYTES] = {"refrain_memory_bytes", METRIC_GAUGE,
+                         "Memory of this rank's process, by purpose (pages count untouched).",
+                         "purpose", purposes, NULL},
     [WM_CPU_SECONDS] =
         COUNTER("refrain_process_cpu_seconds_total", "CPU time of this rank's process."),
     [WM_STEP_SECONDS] = HISTOGRAM("refrain_step_seconds", step_buckets, "Duration of a step."),

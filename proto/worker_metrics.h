@@ -36,6 +36,7 @@ enum worker_metric {
     WM_PREFIX_CACHING,
     WM_PROMPT_RATE, /* of the last stats line */
     WM_GENERATED_RATE,
+    WM_MEMORY_BYTES, /* by purpose: enum mem_purpose; of rank 0 */
     WM_CPU_SECONDS,  /* counter */
     WM_STEP_SECONDS, /* histograms from here on; with the first token: */
     WM_STEP_TOKENS,

@@ -4,6 +4,7 @@
  * settings. */
 #include <stdio.h>
 
+#include "proto/base/json.h"
 #include "proto/base/log.h"
 #include "router/router.h"
 
@@ -21,6 +22,7 @@ int main(int argc, char **argv)
     struct router *router = NULL;
     struct errmsg err = {""};
 
+    json_count_memory();
     int r = router_settings_parse(&settings, argc, argv, &err);
     if (r < 0)
         return fail(&err, EXIT_BAD_SETTINGS);

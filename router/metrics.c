@@ -3,8 +3,12 @@
 
 #include <math.h>
 
+#include "proto/base/mem.h"
+
 #include "router/session/miss.h"
 
+#define PURPOSE_NAME(name, text) text,
+static const char *const purposes[] = {MEM_PURPOSES(PURPOSE_NAME) NULL};
 static const char *const codes[] = {"2xx", "4xx", "429", "499", "5xx", NULL};
 
 static const char *const text_kinds[] = {"segment", "turn", NULL};
@@ -43,6 +47,11 @@ const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
         ROW("refrain_router_http_requests_total", METRIC_COUNTER, "HTTP requests of any path."),
     [RM_HTTP_REJECTED] = ROW("refrain_router_http_rejected_total", METRIC_COUNTER,
                              "HTTP requests refused by the parser: malformed, slow, too large."),
+    [RM_MEMORY_BYTES] = {"refrain_router_memory_bytes", METRIC_GAUGE,
+                         "Memory of the router, by purpose (pages count untouched).", "purpose",
+                         purposes, NULL},
+    [RM_RESIDENT_BYTES] =
+        ROW("refrain_router_resident_bytes", METRIC_GAUGE, "Resident memory of the router."),
     [RM_UPTIME] = ROW("refrain_router_uptime_seconds", METRIC_GAUGE, "Since the start."),
     [RM_TEXT_CACHE_BYTES] = ROW("refrain_router_text_cache_bytes", METRIC_GAUGE,
                                 "Memory of the text cache, of --text-cache-memory."),
@@ -59,11 +68,11 @@ const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
     [RM_SESSION_REFUSED] = {"refrain_router_session_refused_total", METRIC_COUNTER,
                             "Chats refused because their session was past a limit.", "limit",
                             session_limits, NULL},
-    [RM_SESSION_ENTRIES] = ROW("refrain_router_session_entries_count", METRIC_GAUGE,
+    [RM_SESSION_ENTRIES] = ROW("refrain_router_session_entries", METRIC_GAUGE,
                                "Turns remembered for the limits of sessions."),
     [RM_HISTORY_CUTS] = ROW("refrain_router_history_cuts_total", METRIC_COUNTER,
                             "Chats whose history the policy cut."),
-    [RM_CHAT_RECORDS] = ROW("refrain_router_chat_records_count", METRIC_GAUGE,
+    [RM_CHAT_RECORDS] = ROW("refrain_router_chat_records", METRIC_GAUGE,
                             "Answered chats remembered to name causes of misses."),
     [RM_CHAT_RECORD_BYTES] =
         ROW("refrain_router_chat_record_bytes", METRIC_GAUGE, "Memory of these."),

@@ -15,6 +15,8 @@ enum router_metric {
     RM_HTTP_REQUESTS,
     RM_HTTP_REJECTED,
     RM_UPTIME,
+    RM_MEMORY_BYTES, /* by purpose: enum mem_purpose */
+    RM_RESIDENT_BYTES,
     RM_TEXT_CACHE_BYTES,
     RM_TEXT_CACHE_ENTRIES,
     RM_TEXT_CACHE_HITS, /* by kind: enum router_metric_text */

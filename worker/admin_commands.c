@@ -15,8 +15,8 @@
 #define LOG_MODULE "admin"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
+#include "proto/base/proc_stat.h"
 #include "proto/worker_metrics.h"
-#include "worker/proc_stat.h"
 
 #define ANSWER_BYTES_MAX ((size_t)1 << 20)
 
@@ -155,22 +155,53 @@ static void show_stats(struct admin_context *context, const struct admin_call *c
     reply(context, call, &out);
 }
 
+/* Bytes by purpose, largest families named by mem.h, against what the kernel says is resident. */
+static void append_purposes(struct buffer *out)
+{
+    uint64_t counted = 0;
+    const char *separator = "";
+
+    buffer_append_text(out, ",\"purposes\":[");
+    for (enum mem_purpose purpose = 0; purpose < MEM_PURPOSE_COUNT; purpose++) {
+        struct mem_usage usage;
+        mem_usage(purpose, &usage);
+        if (usage.blocks == 0)
+            continue;
+        counted += usage.bytes;
+        buffer_printf(out, "%s{\"purpose\":\"%s\",\"bytes\":%llu,\"allocations\":%llu}", separator,
+                      mem_purpose_name(purpose), (unsigned long long)usage.bytes,
+                      (unsigned long long)usage.blocks);
+        separator = ",";
+    }
+    buffer_printf(out, "],\"counted_bytes\":%llu", (unsigned long long)counted);
+}
+
 static void show_memory(struct admin_context *context, const struct admin_call *call)
 {
     const struct worker_info *info = context->info;
     struct proc_stat stat = {.name = ""};
+    struct proc_memory memory;
     struct buffer out;
     (void)proc_stat_read("/proc/self/stat", &stat);
+    proc_memory_read(&memory);
     buffer_init(&out, ANSWER_BYTES_MAX);
     buffer_printf(&out,
-                  "{\"resident_bytes\":%llu,\"weights_bytes\":%llu,\"kv_bytes_reserved\":%llu,"
-                  "\"activation_bytes\":%zu,\"block_bytes\":%zu,\"blocks\":%u,"
-                  "\"cpu_seconds\":%.2f}",
-                  (unsigned long long)stat.resident_bytes,
+                  "{\"resident_bytes\":%llu,\"resident_anon_bytes\":%llu,"
+                  "\"resident_file_bytes\":%llu,\"resident_shared_bytes\":%llu,"
+                  "\"allocator_bytes\":%llu,\"allocator_free_bytes\":%llu,",
+                  (unsigned long long)stat.resident_bytes, (unsigned long long)memory.anon_bytes,
+                  (unsigned long long)memory.file_bytes, (unsigned long long)memory.shmem_bytes,
+                  (unsigned long long)memory.allocator_bytes,
+                  (unsigned long long)memory.allocator_free_bytes);
+    buffer_printf(&out,
+                  "\"weights_bytes\":%llu,\"kv_bytes_reserved\":%llu,\"activation_bytes\":%zu,"
+                  "\"block_bytes\":%zu,\"blocks\":%u,\"cpu_seconds\":%.2f",
                   (unsigned long long)info->model->weights->bytes,
                   (unsigned long long)worker_info_kv_bytes(info),
                   decoder_activation_bytes(info->model->decoder), info->block_bytes,
                   info->pool.blocks, stat.cpu_seconds);
+    append_purposes(&out);
+    buffer_append_char(&out, '}');
     reply(context, call, &out);
 }
 

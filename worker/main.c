@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/base/json.h"
 #include "worker/check.h"
 #include "worker/rank_process.h"
 #include "worker/worker.h"
@@ -49,6 +50,7 @@ int main(int argc, char **argv)
     struct errmsg err = {""};
     struct worker_exit end = {0};
 
+    json_count_memory();
     int is_rank = rank_arguments_take(&argc, &argv, &arguments);
     if (is_rank == -EINVAL) {
         (void)errmsg_set(&err, -EINVAL, "--rank is for rank 0 to give; start one worker per group");

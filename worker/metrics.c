@@ -5,8 +5,8 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "proto/base/proc_stat.h"
 #include "proto/worker_metrics.h"
-#include "worker/proc_stat.h"
 #include "worker/tp/shard.h"
 
 struct worker_metrics {
@@ -53,6 +53,11 @@ struct metrics *worker_metrics_rank(struct worker_metrics *metrics, uint32_t ran
 
 void worker_metrics_refresh(struct worker_metrics *metrics, const pid_t *pids)
 {
+    for (enum mem_purpose purpose = 0; purpose < MEM_PURPOSE_COUNT; purpose++) {
+        struct mem_usage usage;
+        mem_usage(purpose, &usage);
+        metrics_set(metrics->registries[0], WM_MEMORY_BYTES, purpose, (double)usage.bytes);
+    }
     for (uint32_t rank = 0; rank < metrics->ranks; rank++) {
         struct metrics *registry = metrics->registries[rank];
         struct proc_stat stat;

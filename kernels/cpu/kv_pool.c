@@ -36,7 +36,8 @@ int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_
 {
     size_t block_bytes = cpu_kv_block_bytes(b, layers, kv_heads, head_dim);
     void *data;
-    if (blocks > SIZE_MAX / 2 / block_bytes || mem_map(blocks * block_bytes, &data) < 0)
+    if (blocks > SIZE_MAX / 2 / block_bytes ||
+        mem_map_as(MEM_KV_POOL, blocks * block_bytes, &data) < 0)
         return errmsg_set(err, -ENOMEM, "no memory for %u KV blocks of %zu bytes", blocks,
                           block_bytes);
     struct kv_pool *pool = mem_zalloc(sizeof(*pool));
@@ -47,7 +48,7 @@ int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_
 
 void cpu_kv_pool_free(struct backend *b, struct kv_pool *pool)
 {
-    mem_unmap(pool->data, pool->blocks * pool->block_bytes);
+    mem_unmap_as(MEM_KV_POOL, pool->data, pool->blocks * pool->block_bytes);
     mem_free(pool);
 }
 

@@ -24,7 +24,7 @@ struct slab {
 static int slab_new(size_t bytes, struct slab **ret_slab)
 {
     void *memory;
-    if (mem_map(bytes, &memory) < 0)
+    if (mem_map_as(MEM_WEIGHTS, bytes, &memory) < 0)
         return -ENOMEM;
     struct slab *slab = mem_zalloc(sizeof(*slab));
     *slab = (struct slab){.memory = memory, .bytes = bytes, .references = 1};
@@ -55,6 +55,6 @@ void slab_unref(struct slab *slab)
     ASSERT(slab->references > 0);
     if (--slab->references > 0)
         return;
-    mem_unmap(slab->memory, slab->bytes);
+    mem_unmap_as(MEM_WEIGHTS, slab->memory, slab->bytes);
     mem_free(slab);
 }

@@ -34,7 +34,7 @@ int ref_weight_new(struct backend *b, enum weight_use use, const struct weight_p
     size_t panels = (rows + REF_PANEL - 1) / REF_PANEL;
     size_t bytes = panels * columns * REF_PANEL * sizeof(float);
     void *memory;
-    if (mem_map(bytes, &memory) < 0)
+    if (mem_map_as(MEM_WEIGHTS, bytes, &memory) < 0)
         return errmsg_set(err, -ENOMEM, "no memory for %zu bytes of weights", bytes);
 
     struct ref_weight *weight = mem_zalloc(sizeof(*weight));
@@ -56,6 +56,6 @@ int ref_weight_new(struct backend *b, enum weight_use use, const struct weight_p
 void ref_weight_free(struct backend *b, struct weight *weight)
 {
     struct ref_weight *ref = (struct ref_weight *)weight;
-    mem_unmap(ref->panels, weight->bytes);
+    mem_unmap_as(MEM_WEIGHTS, ref->panels, weight->bytes);
     mem_free(ref);
 }

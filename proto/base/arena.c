@@ -27,9 +27,9 @@ struct arena_chunk {
     _Alignas(ARENA_ALIGN) char data[];
 };
 
-void arena_init(struct arena *arena, size_t bytes_max)
+void arena_init_as(struct arena *arena, enum mem_purpose purpose, size_t bytes_max)
 {
-    *arena = (struct arena){.bytes_max = bytes_max};
+    *arena = (struct arena){.bytes_max = bytes_max, .purpose = purpose};
 }
 
 void arena_done(struct arena *arena)
@@ -38,7 +38,7 @@ void arena_done(struct arena *arena)
 
     while (chunk != NULL) {
         struct arena_chunk *next = chunk->next;
-        free(chunk);
+        mem_free(chunk);
         chunk = next;
     }
     arena->chunks = NULL;
@@ -54,7 +54,7 @@ void arena_reset(struct arena *arena)
         return;
     while (chunk->next != NULL) {
         struct arena_chunk *next = chunk->next;
-        free(chunk);
+        mem_free(chunk);
         chunk = next;
     }
     chunk->used = 0;
@@ -72,7 +72,7 @@ static struct arena_chunk *add_chunk(struct arena *arena, size_t bytes)
         chunk_bytes = CHUNK_BYTES_MAX;
     if (chunk_bytes < bytes)
         chunk_bytes = bytes;
-    chunk = malloc(sizeof(*chunk) + chunk_bytes);
+    chunk = mem_try_alloc_as(arena->purpose, sizeof(*chunk) + chunk_bytes);
     if (chunk == NULL)
         return NULL;
     *chunk = (struct arena_chunk){.bytes = chunk_bytes};

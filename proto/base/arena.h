@@ -7,14 +7,21 @@
 
 #include <stddef.h>
 
+#include "proto/base/mem.h"
+
 struct arena_chunk;
 struct arena {
     struct arena_chunk *chunks; /* newest first */
     size_t bytes_used;          /* handed out, alignment included */
     size_t bytes_max;
+    enum mem_purpose purpose; /* who is counted */
 };
 
-void arena_init(struct arena *arena, size_t bytes_max);
+void arena_init_as(struct arena *arena, enum mem_purpose purpose, size_t bytes_max);
+static inline void arena_init(struct arena *arena, size_t bytes_max)
+{
+    arena_init_as(arena, MEM_PURPOSE, bytes_max);
+}
 void arena_done(struct arena *arena);
 /* Forget everything, keep the first chunk for the next use. */
 void arena_reset(struct arena *arena);

@@ -27,16 +27,17 @@ static void forget(struct buffer *buffer)
     buffer->failed = false;
 }
 
-void buffer_init(struct buffer *buffer, size_t bytes_max)
+void buffer_init_as(struct buffer *buffer, enum mem_purpose purpose, size_t bytes_max)
 {
     forget(buffer);
+    buffer->purpose = purpose;
     buffer->bytes_max = bytes_max < SIZE_MAX ? bytes_max : SIZE_MAX - 1; /* room for the NUL */
 }
 
 void buffer_done(struct buffer *buffer)
 {
     if (buffer->capacity > 0)
-        free(buffer->data);
+        mem_free(buffer->data);
     forget(buffer);
 }
 
@@ -70,7 +71,8 @@ static bool reserve(struct buffer *buffer, size_t bytes)
         capacity = capacity > SIZE_MAX / 2 ? needed : 2 * capacity;
     if (capacity > buffer->bytes_max + 1)
         capacity = buffer->bytes_max + 1;
-    data = realloc(buffer->capacity > 0 ? buffer->data : NULL, capacity);
+    data =
+        mem_try_realloc_as(buffer->purpose, buffer->capacity > 0 ? buffer->data : NULL, capacity);
     if (data == NULL) {
         buffer->failed = true;
         return false;

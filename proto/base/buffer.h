@@ -9,15 +9,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "proto/base/mem.h"
+
 struct buffer {
     char *data; /* never NULL after init */
     size_t bytes;
     size_t capacity;
     size_t bytes_max;
     bool failed;
+    enum mem_purpose purpose; /* who is counted */
 };
 
-void buffer_init(struct buffer *buffer, size_t bytes_max);
+void buffer_init_as(struct buffer *buffer, enum mem_purpose purpose, size_t bytes_max);
+static inline void buffer_init(struct buffer *buffer, size_t bytes_max)
+{
+    buffer_init_as(buffer, MEM_PURPOSE, bytes_max);
+}
 void buffer_done(struct buffer *buffer);
 void buffer_clear(struct buffer *buffer); /* keeps the memory, clears `failed` */
 void buffer_append(struct buffer *buffer, const void *data, size_t bytes);

@@ -108,6 +108,16 @@ static int refuse(const json_error_t *error, struct errmsg *err)
                       error->position, error->line);
 }
 
+static void *json_alloc(size_t bytes)
+{
+    return mem_try_alloc_as(MEM_JSON, bytes);
+}
+
+void json_count_memory(void)
+{
+    json_set_alloc_funcs(json_alloc, mem_free);
+}
+
 int json_parse(const char *text, size_t bytes, size_t bytes_max, json_t **ret_value,
                struct errmsg *err)
 {

@@ -16,6 +16,9 @@
 
 #define JSON_DEPTH_MAX 128
 
+/* jansson's memory counts under MEM_JSON from here on. First thing in main(): what jansson has
+ * allocated before could not be given back. */
+void json_count_memory(void);
 /* Any JSON value; the caller owns *ret_value (json_decref). 0; -EINVAL: malformed, *err says what
  * and at which byte; -E2BIG: more than bytes_max or too deep. Never overflows the C stack. */
 int json_parse(const char *text, size_t bytes, size_t bytes_max, json_t **ret_value,

@@ -33,6 +33,7 @@ struct slot {
 };
 
 struct map {
+    enum mem_purpose purpose;
     struct slot *slots;
     size_t slots_count; /* 0 before the first entry, then a power of two */
     size_t count;
@@ -40,9 +41,10 @@ struct map {
     uint64_t seed;
 };
 
-struct map *map_new(size_t entries_max)
+struct map *map_new_as(enum mem_purpose purpose, size_t entries_max)
 {
-    struct map *map = mem_zalloc(sizeof(*map));
+    struct map *map = mem_calloc_as(purpose, 1, sizeof(*map));
+    map->purpose = purpose;
 
     map->entries_max = entries_max > 0 ? entries_max : UINT32_MAX / 2;
     rng_system(&map->seed, sizeof(map->seed));
@@ -107,7 +109,7 @@ static void grow(struct map *map)
     size_t old_count = map->slots_count;
 
     map->slots_count = old_count > 0 ? 2 * old_count : MAP_SLOTS_MIN;
-    map->slots = mem_calloc(map->slots_count, sizeof(*map->slots));
+    map->slots = mem_calloc_as(map->purpose, map->slots_count, sizeof(*map->slots));
     for (size_t i = 0; i < old_count; i++) {
         size_t at = old[i].hash & (map->slots_count - 1);
 
@@ -142,7 +144,7 @@ int map_set(struct map *map, const void *key, size_t key_bytes, void *value, voi
     ASSERT(slot != NULL && slot->hash == 0);
     *slot = (struct slot){.hash = hash, .value = value, .key_bytes = key_bytes};
     if (key_bytes > MAP_KEY_INLINE_MAX)
-        slot->key.heap = mem_strndup(key, key_bytes);
+        slot->key.heap = mem_strndup_as(map->purpose, key, key_bytes);
     else if (key_bytes > 0)
         memcpy(slot->key.bytes, key, key_bytes);
     map->count++;

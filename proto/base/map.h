@@ -9,9 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/base/mem.h"
+
 struct map;
 
-struct map *map_new(size_t entries_max);
+struct map *map_new_as(enum mem_purpose purpose, size_t entries_max);
+static inline struct map *map_new(size_t entries_max)
+{
+    return map_new_as(MEM_PURPOSE, entries_max);
+}
 void map_free(struct map *map);
 size_t map_count(const struct map *map);
 

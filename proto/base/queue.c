@@ -26,12 +26,12 @@ struct queue {
     int fd;
 };
 
-struct queue *queue_new(size_t items_max)
+struct queue *queue_new_as(enum mem_purpose purpose, size_t items_max)
 {
-    struct queue *queue = mem_zalloc(sizeof(*queue));
+    struct queue *queue = mem_calloc_as(purpose, 1, sizeof(*queue));
 
     ASSERT(items_max > 0);
-    queue->items = mem_calloc(items_max, sizeof(*queue->items));
+    queue->items = mem_calloc_as(purpose, items_max, sizeof(*queue->items));
     queue->items_max = items_max;
     queue->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ASSERT(queue->fd >= 0); /* at start only; out of file descriptors is out of memory */

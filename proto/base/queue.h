@@ -9,9 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/base/mem.h"
+
 struct queue;
 
-struct queue *queue_new(size_t items_max);
+struct queue *queue_new_as(enum mem_purpose purpose, size_t items_max);
+static inline struct queue *queue_new(size_t items_max)
+{
+    return queue_new_as(MEM_PURPOSE, items_max);
+}
 void queue_free(struct queue *queue);            /* items left are the caller's: pop them first */
 int queue_push(struct queue *queue, void *item); /* 0, or -EAGAIN: full */
 void *queue_pop(struct queue *queue);            /* NULL: empty; never blocks */

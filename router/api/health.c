@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/base/clock.h"
+#include "proto/base/proc_stat.h"
 #include "router/metrics.h"
 
 #define METRICS_BYTES_MAX ((size_t)64 << 20)
@@ -50,6 +51,19 @@ static void fill_text_cache(const struct api *api)
     metrics_set(api->metrics, RM_TEXT_CACHE_EVICTIONS, 0, (double)counts.evictions);
 }
 
+static void fill_memory(const struct api *api)
+{
+    struct proc_stat stat = {.name = ""};
+
+    if (proc_stat_read("/proc/self/stat", &stat) == 0)
+        metrics_set(api->metrics, RM_RESIDENT_BYTES, 0, (double)stat.resident_bytes);
+    for (enum mem_purpose purpose = 0; purpose < MEM_PURPOSE_COUNT; purpose++) {
+        struct mem_usage usage;
+        mem_usage(purpose, &usage);
+        metrics_set(api->metrics, RM_MEMORY_BYTES, purpose, (double)usage.bytes);
+    }
+}
+
 /* Counters that live elsewhere are copied in when they are asked for. */
 static void fill_metrics(const struct api *api)
 {
@@ -63,6 +77,7 @@ static void fill_metrics(const struct api *api)
     metrics_set(api->metrics, RM_HTTP_CLIENTS_TOTAL, 0, (double)counts.clients_total);
     metrics_set(api->metrics, RM_HTTP_REQUESTS, 0, (double)counts.requests_total);
     metrics_set(api->metrics, RM_HTTP_REJECTED, 0, (double)counts.rejected_total);
+    fill_memory(api);
     metrics_set(api->metrics, RM_UPTIME, 0, (double)(clock_ms() - api->started_ms) / 1e3);
 }
 

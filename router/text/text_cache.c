@@ -10,6 +10,8 @@
  * Invariant: a stored list of ids holds no control token, so a hit can be used wherever the text
  * stands. Cost of a hit: one hash, one comparison and one copy of the text's bytes or ids; a prompt
  * of 100,000 characters is some tens of microseconds. */
+#undef MEM_PURPOSE
+#define MEM_PURPOSE MEM_TEXT_CACHE
 #include "router/text/text_cache.h"
 
 #include <string.h>

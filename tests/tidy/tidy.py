@@ -33,8 +33,6 @@ BANNED = {
 # Where a banned call is the point of the file.
 ALLOWED = {
     "proto/base/mem.c": ("malloc", "calloc", "realloc", "free", "strdup", "strndup"),
-    "proto/base/arena.c": ("malloc", "free"),  # bounded by themselves, and may say no
-    "proto/base/buffer.c": ("realloc", "free"),
     "proto/base/process.c": ("getenv", "exit"),
     "worker/check.c": ("free",),  # getline's memory
     "proto/base/log.c": ("getenv",),

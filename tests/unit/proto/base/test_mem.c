@@ -4,7 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "proto/base/arena.h"
+#include "proto/base/buffer.h"
+#include "proto/base/json.h"
+#include "proto/base/map.h"
 #include "proto/base/mem.h"
+#include "proto/base/queue.h"
 
 static void test_alloc_when_nothing_is_asked_for_gives_a_pointer(void **state)
 {
@@ -100,6 +105,90 @@ static void test_map_when_too_much_is_asked_for_answers_enomem(void **state)
     assert_ptr_equal(pointer, &marker); /* untouched */
 }
 
+static struct mem_usage usage_of(enum mem_purpose purpose)
+{
+    struct mem_usage usage;
+    mem_usage(purpose, &usage);
+    return usage;
+}
+
+static void test_usage_is_what_is_held_by_purpose(void **state)
+{
+    struct mem_usage before = usage_of(MEM_TEXT), other = usage_of(MEM_OTHER);
+    (void)state;
+
+    char *text = mem_alloc_as(MEM_TEXT, 1000);
+    void *zeros = mem_calloc_as(MEM_TEXT, 10, 50);
+    assert_int_equal(usage_of(MEM_TEXT).bytes - before.bytes, 1500);
+    assert_int_equal(usage_of(MEM_TEXT).blocks - before.blocks, 2);
+    text = mem_realloc(text, 400); /* keeps its purpose, whoever moves it */
+    assert_int_equal(usage_of(MEM_TEXT).bytes - before.bytes, 900);
+    assert_int_equal(usage_of(MEM_OTHER).bytes, other.bytes);
+    mem_free(text);
+    mem_free(zeros);
+    assert_int_equal(usage_of(MEM_TEXT).bytes, before.bytes);
+    assert_int_equal(usage_of(MEM_TEXT).blocks, before.blocks);
+}
+
+static void test_mapped_pages_count_as_soon_as_they_are_there(void **state)
+{
+    struct mem_usage before = usage_of(MEM_KV_POOL);
+    void *pages = NULL;
+    (void)state;
+
+    assert_int_equal(mem_map_as(MEM_KV_POOL, 5000, &pages), 0);
+    assert_int_equal(usage_of(MEM_KV_POOL).bytes - before.bytes, 8192); /* whole pages */
+    mem_unmap_as(MEM_KV_POOL, pages, 5000);
+    assert_int_equal(usage_of(MEM_KV_POOL).bytes, before.bytes);
+    assert_int_equal(usage_of(MEM_KV_POOL).blocks, before.blocks);
+}
+
+static void test_buffers_arenas_maps_and_queues_count_for_their_maker(void **state)
+{
+    struct mem_usage before = usage_of(MEM_HTTP);
+    struct buffer buffer;
+    struct arena arena;
+    (void)state;
+
+    buffer_init_as(&buffer, MEM_HTTP, 1 << 20);
+    arena_init_as(&arena, MEM_HTTP, 1 << 20);
+    buffer_append(&buffer, "0123456789", 10);
+    assert_true(usage_of(MEM_HTTP).bytes > before.bytes);
+    assert_non_null(arena_alloc(&arena, 100));
+    struct map *map = map_new_as(MEM_HTTP, 10);
+    struct queue *queue = queue_new_as(MEM_HTTP, 10);
+    assert_int_equal(map_set_text(map, "a key that is longer than what fits in a slot", map), 0);
+    assert_true(usage_of(MEM_HTTP).blocks >= before.blocks + 6);
+    map_free(map);
+    queue_free(queue);
+    arena_done(&arena);
+    buffer_done(&buffer);
+    assert_int_equal(usage_of(MEM_HTTP).bytes, before.bytes);
+    assert_int_equal(usage_of(MEM_HTTP).blocks, before.blocks);
+}
+
+static void test_every_purpose_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    for (enum mem_purpose a = 0; a < MEM_PURPOSE_COUNT; a++) {
+        assert_true(strlen(mem_purpose_name(a)) > 0);
+        for (enum mem_purpose b = 0; b < a; b++)
+            assert_string_not_equal(mem_purpose_name(a), mem_purpose_name(b));
+    }
+}
+
+static void test_json_counts_when_told_to(void **state)
+{
+    struct mem_usage before = usage_of(MEM_JSON);
+    (void)state;
+
+    json_count_memory();
+    json_t *value = json_pack("{s:[i,i,i]}", "list", 1, 2, 3);
+    assert_true(usage_of(MEM_JSON).blocks > before.blocks);
+    json_decref(value);
+    assert_int_equal(usage_of(MEM_JSON).bytes, before.bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +200,11 @@ int main(void)
         cmocka_unit_test(test_map_when_small_is_aligned_zeroed_and_writable),
         cmocka_unit_test(test_map_when_big_lies_on_a_huge_page_border),
         cmocka_unit_test(test_map_when_too_much_is_asked_for_answers_enomem),
+        cmocka_unit_test(test_usage_is_what_is_held_by_purpose),
+        cmocka_unit_test(test_mapped_pages_count_as_soon_as_they_are_there),
+        cmocka_unit_test(test_buffers_arenas_maps_and_queues_count_for_their_maker),
+        cmocka_unit_test(test_every_purpose_has_a_name_of_its_own),
+        cmocka_unit_test(test_json_counts_when_told_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

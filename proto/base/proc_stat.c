@@ -1,8 +1,9 @@
 /* proc_stat.c - `pid (name) state ppid ...`: the name may hold anything, so fields are counted from
  * the last ')'. Numbers as in proc(5): 3 state, 14 utime, 15 stime, 24 rss. */
-#include "worker/proc_stat.h"
+#include "proto/base/proc_stat.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,4 +47,28 @@ int proc_stat_read(const char *path, struct proc_stat *ret_stat)
     (void)fclose(file);
     line[bytes] = '\0';
     return parse(line, ret_stat);
+}
+
+void proc_memory_read(struct proc_memory *ret_memory)
+{
+    static const char *const keys[] = {"RssAnon:", "RssFile:", "RssShmem:"};
+    uint64_t values[3] = {0};
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "re");
+    struct mallinfo2 info = mallinfo2();
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        for (size_t i = 0; i < 3; i++) {
+            size_t bytes = strlen(keys[i]);
+            if (strncmp(line, keys[i], bytes) == 0)
+                values[i] = strtoull(line + bytes, NULL, 10) << 10; /* kB */
+        }
+    }
+    if (file != NULL)
+        (void)fclose(file);
+    *ret_memory = (struct proc_memory){.anon_bytes = values[0],
+                                       .file_bytes = values[1],
+                                       .shmem_bytes = values[2],
+                                       .allocator_bytes = info.arena + info.hblkhd,
+                                       .allocator_free_bytes = info.fordblks};
 }
