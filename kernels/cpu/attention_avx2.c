@@ -1,8 +1,8 @@
-/* attention_avx2.c - attention of the AVX2 family (attention_simd.h). */
+/* attention_avx2.c - attention of the AVX2 family (attention_fma.h). */
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd_avx2.h"
 
-#include "kernels/cpu/attention_simd.h"
+#include "kernels/cpu/attention_fma.h"
 
 void avx2_attend(const struct attention *attention, const struct attention_unit *unit,
                  float *scratch)

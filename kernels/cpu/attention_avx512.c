@@ -1,8 +1,8 @@
-/* attention_avx512.c - attention of the AVX-512 family (attention_simd.h). */
+/* attention_avx512.c - attention of the AVX-512 family (attention_fma.h). */
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd_avx512.h"
 
-#include "kernels/cpu/attention_simd.h"
+#include "kernels/cpu/attention_fma.h"
 
 void avx512_attend(const struct attention *attention, const struct attention_unit *unit,
                    float *scratch)

@@ -18,7 +18,6 @@
 #include <math.h>
 
 #include "kernels/cpu/family.h"
-#include "kernels/cpu/tile.h"
 
 #define BLOCK 16
 #define STEP_BLOCKS (ATTENTION_TILE / BLOCK)
@@ -26,10 +25,11 @@
 struct work {
     const struct attention *attention;
     const struct attention_unit *unit;
-    uint32_t rows, row_floats;
+    uint32_t rows, row_floats;    /* rows are padded to whole tiles of 16 in the scratch */
     float *q, *out;               /* [rows][row_floats]; out of this partition */
     float *scores;                /* [rows][ATTENTION_TILE] */
     float *max, *sum;             /* [rows], of this partition */
+    uint16_t *p;                  /* [rows][ATTENTION_TILE], for a family that has them in bf16 */
     float *total;                 /* [rows][row_floats], merged so far, */
     float *total_max, *total_sum; /* and its state */
 };
@@ -73,29 +73,17 @@ static struct work work_of(const struct attention *attention, const struct atten
         .rows = (uint32_t)unit->positions * unit->heads,
         .row_floats = (uint32_t)attention_row_floats(attention->head_dim),
     };
-    size_t matrix = (size_t)w.rows * w.row_floats;
+    size_t rows = (w.rows + 15u) / 16 * 16, matrix = rows * w.row_floats;
     w.q = scratch;
     w.out = w.q + matrix;
     w.total = w.out + matrix;
     w.scores = w.total + matrix;
-    w.max = w.scores + (size_t)w.rows * ATTENTION_TILE;
-    w.sum = w.max + w.rows;
-    w.total_max = w.sum + w.rows;
-    w.total_sum = w.total_max + w.rows;
+    w.p = (uint16_t *)(w.scores + rows * ATTENTION_TILE);
+    w.max = w.scores + rows * (ATTENTION_TILE * 3 / 2);
+    w.sum = w.max + rows;
+    w.total_max = w.sum + rows;
+    w.total_sum = w.total_max + rows;
     return w;
-}
-
-static void load_q(struct work *w)
-{
-    const struct attention_unit *unit = w->unit;
-    uint32_t dim = w->attention->head_dim;
-    for (uint32_t row = 0; row < w->rows; row++) {
-        const float *from =
-            unit->q + row / unit->heads * unit->q_stride + (size_t)(row % unit->heads) * dim;
-        float *to = w->q + (size_t)row * w->row_floats;
-        for (uint32_t d = 0; d < dim; d++)
-            to[d] = from[d] * w->attention->scale;
-    }
 }
 
 static const uint8_t *page(const struct work *w, uint32_t block)
@@ -111,28 +99,6 @@ static const uint8_t *k_tile(const struct work *w, uint32_t block)
 static const uint8_t *v_tile(const struct work *w, uint32_t block)
 {
     return page(w, block) + w->attention->v_offset + w->unit->kv_head * w->attention->v_tile_bytes;
-}
-
-static void run_tile(const struct tile *t, uint32_t rows, uint32_t panels)
-{
-    tile_run(TILE_BF16, t, rows, panels);
-}
-
-/* Scores of blocks [first, end) of the step at `begin`, all rows. */
-static void score_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
-{
-    struct tile t = {
-        .a = w->q,
-        .a_stride = w->row_floats,
-        .scattered = true,
-        .segments = 1,
-        .k_end = w->attention->head_dim,
-        .c = w->scores + (size_t)first * BLOCK,
-        .c_stride = ATTENTION_TILE,
-    };
-    for (uint32_t b = first; b < end; b++)
-        t.panel[b - first] = k_tile(w, begin / BLOCK + b);
-    run_tile(&t, w->rows, end - first);
 }
 
 INLINE void scale_row(float *out, uint32_t floats, float factor)
@@ -184,77 +150,25 @@ static void softmax_rows(const struct work *w, uint32_t begin, uint32_t first, u
     }
 }
 
-/* out += p * V over whole blocks [first, end), all rows. */
-static void add_whole_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
-{
-    struct tile t = {
-        .a = w->scores + (size_t)first * BLOCK,
-        .a_stride = ATTENTION_TILE,
-        .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
-        .segments = end - first,
-        .k_end = BLOCK,
-        .c = w->out,
-        .c_stride = w->row_floats,
-        .add = true,
-    };
-    for (uint32_t b = first; b < end; b++)
-        t.panel[b - first] = v_tile(w, begin / BLOCK + b);
-    run_tile(&t, w->rows, w->row_floats / BLOCK);
-}
+/* Blocks of a step that any row sees: spans move up with the position, and leave no gap. */
+struct step_blocks {
+    struct span low, high; /* what the first and the last position see */
+    uint32_t first, end;
+};
 
-/* The same for a block at an edge: each position adds the tokens that it sees. */
-static void add_cut_block(const struct work *w, uint32_t begin, uint32_t block)
-{
-    const struct attention_unit *unit = w->unit;
-    const uint8_t *v = v_tile(w, begin / BLOCK + block);
-    uint32_t from = block * BLOCK;
-    for (uint32_t i = 0; i < unit->positions; i++) {
-        struct span span = span_of(w, unit->position + i, begin);
-        uint32_t first = span.first > from ? span.first : from;
-        uint32_t end = span.end < from + BLOCK ? span.end : from + BLOCK;
-        if (first >= end)
-            continue;
-        size_t row = (size_t)i * unit->heads;
-        struct tile t = {
-            .a = w->scores + row * ATTENTION_TILE + from,
-            .a_stride = ATTENTION_TILE,
-            .panel = {v},
-            .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
-            .segments = 1,
-            .k_first = first - from,
-            .k_end = end - from,
-            .c = w->out + row * w->row_floats,
-            .c_stride = w->row_floats,
-            .add = true,
-        };
-        run_tile(&t, unit->heads, w->row_floats / BLOCK);
-    }
-}
-
-static void run_step(const struct work *w, uint32_t begin)
+static struct step_blocks step_blocks_of(const struct work *w, uint32_t begin)
 {
     const struct attention_unit *unit = w->unit;
     uint32_t last = unit->position + unit->positions - 1;
-    struct span low = span_of(w, unit->position, begin), high = span_of(w, last, begin);
-    /* Blocks that any row sees: spans move up with the position, and leave no gap. */
-    uint32_t first = low.first / BLOCK; /* 0 where the first position lies before the step */
-    uint32_t end = high.end > 0 ? (high.end + BLOCK - 1) / BLOCK : STEP_BLOCKS;
-    score_blocks(w, begin, first, end);
-    softmax_rows(w, begin, first, end);
-    for (uint32_t b = first; b < end;) {
-        uint32_t whole = b;
-        while (whole < end && high.end > 0 && whole * BLOCK >= high.first &&
-               (whole + 1) * BLOCK <= low.end)
-            whole++;
-        if (whole > b)
-            add_whole_blocks(w, begin, b, whole);
-        else
-            add_cut_block(w, begin, whole++);
-        b = whole;
-    }
+    struct step_blocks s = {span_of(w, unit->position, begin), span_of(w, last, begin), 0, 0};
+    s.first = s.low.first / BLOCK; /* 0 where the first position lies before the step */
+    s.end = s.high.end > 0 ? (s.high.end + BLOCK - 1) / BLOCK : STEP_BLOCKS;
+    return s;
 }
 
-static void run_partition(const struct work *w, uint32_t partition)
+typedef void (*step_fn)(const struct work *w, uint32_t begin);
+
+static void run_partition(const struct work *w, uint32_t partition, step_fn run_step)
 {
     const struct attention_unit *unit = w->unit;
     uint32_t begin = partition * ATTENTION_PARTITION, end = begin + ATTENTION_PARTITION;
@@ -320,23 +234,22 @@ static void save_partial(const struct work *w, float *partial)
     }
 }
 
-INLINE void attend_unit(const struct attention *attention, const struct attention_unit *unit,
-                        float *scratch)
+/* All partitions of a unit whose q is loaded. */
+INLINE void run_partitions(const struct work *w, step_fn run_step)
 {
-    struct work w = work_of(attention, unit, scratch);
-    load_q(&w);
-    start_totals(&w);
+    const struct attention_unit *unit = w->unit;
+    start_totals(w);
     for (uint32_t p = 0; p < unit->partitions; p++) {
-        run_partition(&w, unit->partition + p);
+        run_partition(w, unit->partition + p, run_step);
         if (unit->partial != NULL) {
-            save_partial(&w, unit->partial + (size_t)p * w.rows * (w.row_floats + 2));
+            save_partial(w, unit->partial + (size_t)p * w->rows * (w->row_floats + 2));
             continue;
         }
-        for (uint32_t row = 0; row < w.rows; row++)
-            merge_row(&w, row, w.max[row], w.sum[row], w.out + (size_t)row * w.row_floats);
+        for (uint32_t row = 0; row < w->rows; row++)
+            merge_row(w, row, w->max[row], w->sum[row], w->out + (size_t)row * w->row_floats);
     }
     if (unit->partial == NULL)
-        write_out(&w);
+        write_out(w);
 }
 
 INLINE void merge_unit(const struct attention *attention, const struct attention_unit *unit,

@@ -32,8 +32,8 @@ static void state_free(struct cpu_state *state, unsigned threads)
         mem_unmap(state->partials, ATTENTION_PARTIALS * sizeof(float));
     if (state->slab != NULL)
         slab_unref(state->slab);
-    if (state->quant.q != NULL)
-        mem_unmap(state->quant.q, state->quant_bytes);
+    if (state->quant_memory != NULL)
+        mem_unmap(state->quant_memory, state->quant_bytes);
     mem_free(state);
 }
 

@@ -22,7 +22,10 @@ struct cpu_state {
     struct thread_pool *pool;
     struct slab *slab; /* being filled with weights, or NULL */
     /* Scratch. quant grows in weight_new to the widest weight; the rest is made at open. */
-    struct quant_rows quant;
+    struct quant_rows quant; /* [QUANT_ROWS] */
+    uint16_t *packed;        /* the same for a family that packs rows, */
+    uint16_t *panel_scratch; /* [threads][quant_columns rounded up * PANEL] */
+    void *quant_memory;
     size_t quant_bytes;
     uint32_t quant_columns;
     float *thread_scratch; /* [threads][attention_scratch_floats(HEAD_DIM_MAX)] */
@@ -41,7 +44,8 @@ struct cpu_segment {
     uint32_t row, rows; /* outputs row .. row + rows - 1 of the weight */
     uint32_t panels;
     size_t panel_bytes;
-    uint8_t *data; /* panels * panel_bytes, 64-byte aligned */
+    bool by_output; /* layout, family.h */
+    uint8_t *data;  /* panels * panel_bytes, 64-byte aligned */
 };
 
 struct cpu_weight {
@@ -60,13 +64,15 @@ void cpu_run_rows(struct backend *b, cpu_rows_fn fn, const void *context, uint32
 int cpu_weight_new(struct backend *b, enum weight_use use, const struct weight_part *parts,
                    size_t count, uint32_t columns, struct weight **ret_weight, struct errmsg *err);
 void cpu_weight_free(struct backend *b, struct weight *weight);
+/* Rows of x are quantised or packed for this class. */
+bool cpu_needs_quant(const struct cpu_state *state, enum panel_class class);
 /* pack.c: rows of parts -> panels of a segment. `sources` [rows of the segment]. */
 struct pack_source {
     enum dtype dtype;
     const void *row; /* first column wanted */
 };
 enum panel_class pack_class(enum dtype dtype);
-size_t pack_panel_bytes(enum panel_class class, uint32_t columns);
+size_t pack_panel_bytes(enum panel_class class, bool by_output, uint32_t columns);
 void pack_panel(const struct cpu_segment *segment, uint32_t panel,
                 const struct pack_source *sources, uint32_t columns);
 

@@ -15,6 +15,13 @@ static float header(const uint8_t *group, uint32_t vector, uint32_t lane)
     return f16_to_f32(half);
 }
 
+static int value_by_output(enum panel_class class, const uint8_t *values, uint32_t lane, uint32_t k)
+{
+    if (class == PANEL_U4)
+        return values[lane * (GROUP / 2) + k % 8 * 2 + k / 16] >> (k / 8 % 2 * 4) & 0xf;
+    return (int8_t)values[lane * GROUP + k];
+}
+
 static int quad_value(enum panel_class class, const uint8_t *quads, uint32_t lane, uint32_t k)
 {
     if (class == PANEL_U4)
@@ -34,9 +41,11 @@ static void read_quantised(const struct cpu_segment *segment, const uint8_t *pan
         bool half = class == PANEL_S6;
         float first = header(group, 0, lane), second = half ? header(group, 1, lane) : first;
         float min = headers == 2 && !half ? header(group, 1, lane) : 0;
-        for (uint32_t k = 0; k < GROUP; k++)
-            to[g * GROUP + k] =
-                (k < 16 ? first : second) * (float)quad_value(class, quads, lane, k) + min;
+        for (uint32_t k = 0; k < GROUP; k++) {
+            int value = segment->by_output ? value_by_output(class, quads, lane, k)
+                                           : quad_value(class, quads, lane, k);
+            to[g * GROUP + k] = (k < 16 ? first : second) * (float)value + min;
+        }
     }
 }
 
@@ -51,8 +60,10 @@ static void read_floats(const struct cpu_segment *segment, const uint8_t *panel,
     bool bf16 = segment->class == PANEL_BF16;
     for (size_t k = 0; k < columns; k++) {
         uint16_t bits;
-        memcpy(&bits, panel + (bf16 ? PAIRED(k, lane) : k * PANEL + lane) * sizeof(bits),
-               sizeof(bits));
+        size_t place = !bf16                ? k * PANEL + lane
+                       : segment->by_output ? BY_OUTPUT(k, lane)
+                                            : PAIRED(k, lane);
+        memcpy(&bits, panel + place * sizeof(bits), sizeof(bits));
         to[k] = bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
     }
 }

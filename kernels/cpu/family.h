@@ -22,6 +22,12 @@
  * Float classes:
  *   BF16      [K / 2, up] vectors of 16 outputs x 2 k: value 2j + i = output j, k = i
  *   F16, F32  [K] vectors of 16 outputs */
+/* Where a family's panels are by_output, the values of one output of a group are neighbours:
+ *   U4              16 bytes per output: nibble i of the 16-bit word j = k 8 i + j
+ *   U5, S6, S8      32 bytes per output, in the order of k
+ *   BF16            [K / 32, up][16 outputs][32 k]
+ * with the same headers. F16 and F32 are as above. */
+#define BY_OUTPUT(k, output) (((k) / 32 * 16 + (output)) * 32 + (k) % 32)
 #define PAIRED(k, lane) (((k) / 2 * 16 + (lane)) * 2 + (k) % 2) /* place of a value in pairs */
 #define PANEL 16
 #define GROUP 32
@@ -50,6 +56,17 @@ struct quant_rows {
                            that add a constant to signed weights */
 };
 
+/* Rows of x as bf16 in the order of tiles: [rows / 16, up][K / 32, up][16 pairs of k][width
+ * rows][2]. width is 16, or 1 or 4 where that many rows are all. */
+static inline uint32_t packed_width(uint32_t rows)
+{
+    return rows == 1 ? 1 : rows <= 4 ? 4 : 16;
+}
+static inline size_t packed_tile_values(uint32_t width, uint32_t columns)
+{
+    return ((size_t)columns + 31) / 32 * 32 * width;
+}
+
 /* y [rows, 16 * panels] (+)= x * panels^T */
 struct gemm {
     const uint8_t *panel; /* first of `panels`, panel_bytes apart */
@@ -58,12 +75,17 @@ struct gemm {
     uint32_t columns;         /* K */
     struct quant_rows quant;  /* quantised classes: row 0 is the first of `rows` */
     const float *x;           /* float classes */
+    const uint16_t *packed;   /* classes of a family that packs rows: as above, first row's tile */
+    uint32_t packed_width;
+    uint16_t *scratch; /* the thread's: a panel as bf16, for a family that packs rows */
     size_t x_stride;
     float *y; /* column of the first panel */
     size_t y_stride;
     uint32_t rows;
     bool accumulate;
 };
+
+typedef void (*gemm_fn)(const struct gemm *gemm);
 
 /* --- attention --------------------------------------------------------------------------------
  * KV tile of 16 tokens of one head, bf16:
@@ -103,7 +125,7 @@ static inline size_t attention_row_floats(uint32_t head_dim)
 }
 static inline size_t attention_scratch_floats(uint32_t head_dim)
 {
-    return ATTENTION_ROWS * (3 * attention_row_floats(head_dim) + ATTENTION_TILE + 4);
+    return ATTENTION_ROWS * (3 * attention_row_floats(head_dim) + ATTENTION_TILE * 3 / 2 + 4);
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
@@ -114,7 +136,8 @@ enum cpu_feature { /* bits */
                    CPU_AVX512 = 1 << 3, /* F, BW, DQ and VL */
                    CPU_VNNI = 1 << 4,
                    CPU_BF16 = 1 << 5,
-                   CPU_AMX = 1 << 6, /* tiles, int8 and bf16 */
+                   CPU_VBMI2 = 1 << 6,
+                   CPU_AMX = 1 << 7, /* tiles, int8 and bf16 */
 };
 
 struct cpu_family {
@@ -125,7 +148,12 @@ struct cpu_family {
      * prepare_name. Called before threads exist; may be called again. */
     int (*prepare)(void);
     const char *prepare_name;
-    void (*gemm[PANEL_CLASSES])(const struct gemm *gemm);
+    uint32_t multiply_adds_per_ns; /* of a matmul of many rows, about: how work is cut */
+    gemm_fn gemm[PANEL_CLASSES];
+    /* Panels are by_output and rows are packed for all classes but F16 and F32; else NULL, and
+     * rows are quantised for the quantised classes. */
+    void (*pack_rows)(const float *x, size_t x_stride, uint32_t rows, uint32_t columns,
+                      uint32_t width, uint16_t *to);
     /* columns is a multiple of 32 */
     void (*quantise_row)(const float *x, uint32_t columns, const struct quant_rows *to);
     void (*attend)(const struct attention *attention, const struct attention_unit *unit,
@@ -139,7 +167,7 @@ struct cpu_family {
     void (*exp_values)(const float *x, float *y, uint32_t count);
 };
 
-extern const struct cpu_family avx2_family, avx512_family;
+extern const struct cpu_family avx2_family, avx512_family, amx_family;
 
 /* The best family of this machine, or the one named. NULL: there is none. */
 const struct cpu_family *cpu_family_find(const char *name);

@@ -5,6 +5,7 @@ const struct cpu_family avx2_family = {
     .name = "avx2",
     .kv_format = "cpu-bf16-2",
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C,
+    .multiply_adds_per_ns = 64,
     .gemm =
         {
             [PANEL_U4] = avx2_gemm_u4,

@@ -5,6 +5,7 @@ const struct cpu_family avx512_family = {
     .name = "avx512",
     .kv_format = "cpu-bf16-2",
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_AVX512 | CPU_VNNI,
+    .multiply_adds_per_ns = 128,
     .gemm =
         {
             [PANEL_U4] = avx512_gemm_u4,

@@ -1,6 +1,6 @@
 /* matmul.c - op_matmul cut into pieces: runs of panels x tiles of rows.
  *
- *   for each 512 rows of x:  quantise them (quantised classes), by rows over the threads
+ *   for each 512 rows of x:  quantise or pack them for the classes that need it, over the threads
  *                            pieces = (run of panels) x (tile of 128 rows), from one counter
  *
  *   piece order: all row tiles of a run before the next run, so that weights come from memory once
@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu.h"
 
 #define ROW_TILE 128
+#define PACKED_ROWS 16 /* of a tile */
 #define PIECE_NS 20000
 #define PIECES_PER_THREAD 4
 #define CALLER_ROWS 4 /* rows that the caller quantises alone */
@@ -21,11 +22,19 @@ struct matmul_job {
     const struct tensor *x; /* all rows */
     const struct tensor *y;
     struct quant_rows quant; /* of rows first_row .. first_row + rows - 1 */
+    uint16_t *packed, *panel_scratch;
+    size_t scratch_values; /* of a thread */
+    uint32_t width;        /* of packed tiles */
     uint32_t first_row, rows;
     bool accumulate;
     uint32_t run_panels; /* panels per piece */
     uint32_t row_tiles;
 };
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
 
 static struct quant_rows quant_row(const struct quant_rows *quant, size_t row, uint32_t columns)
 {
@@ -45,14 +54,22 @@ static void quantise_rows(const void *context, uint32_t first, uint32_t end)
     }
 }
 
+/* Row tiles [first, end). */
+static void pack_tiles(const void *context, uint32_t first, uint32_t end)
+{
+    const struct matmul_job *job = context;
+    size_t tile = packed_tile_values(job->width, job->x->columns);
+    for (uint32_t i = first; i < end; i++) {
+        uint32_t row = i * PACKED_ROWS;
+        job->family->pack_rows(job->x->data + (size_t)(job->first_row + row) * job->x->stride,
+                               job->x->stride, min_u32(PACKED_ROWS, job->rows - row),
+                               job->x->columns, job->width, job->packed + i * tile);
+    }
+}
+
 static uint32_t runs_of(const struct cpu_segment *segment, uint32_t run_panels)
 {
     return (segment->panels + run_panels - 1) / run_panels;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
 }
 
 static void matmul_piece(void *context, uint32_t piece, unsigned thread)
@@ -78,16 +95,22 @@ static void matmul_piece(void *context, uint32_t piece, unsigned thread)
         .rows = min_u32(ROW_TILE, job->rows - row),
         .accumulate = job->accumulate,
     };
-    if (panel_is_quantised(segment->class))
+    if (job->packed != NULL) {
+        gemm.packed = job->packed + row / PACKED_ROWS * packed_tile_values(job->width, columns);
+        gemm.packed_width = job->width;
+        gemm.scratch = job->panel_scratch + thread * job->scratch_values;
+    } else if (panel_is_quantised(segment->class)) {
         gemm.quant = quant_row(&job->quant, row, columns);
+    }
     job->family->gemm[segment->class](&gemm);
 }
 
 /* Panels per piece: about PIECE_NS, unless that leaves threads without a piece. */
-static uint32_t choose_run(const struct cpu_segment *segment, uint32_t rows, uint32_t columns,
-                           unsigned threads)
+static uint32_t choose_run(const struct cpu_family *family, const struct cpu_segment *segment,
+                           uint32_t rows, uint32_t columns, unsigned threads)
 {
-    uint64_t compute_ns = (uint64_t)min_u32(rows, ROW_TILE) * PANEL * columns / 64;
+    uint64_t compute_ns =
+        (uint64_t)min_u32(rows, ROW_TILE) * PANEL * columns / family->multiply_adds_per_ns;
     uint64_t memory_ns = segment->panel_bytes / 16;
     uint64_t panel_ns = compute_ns > memory_ns ? compute_ns : memory_ns;
     uint64_t run = PIECE_NS / (panel_ns + 1) + 1;
@@ -102,13 +125,18 @@ static void run_pass(struct backend *b, struct matmul_job *job)
     const struct cpu_weight *weight = job->weight;
     bool quantised = false;
     uint32_t pieces = 0;
-    job->run_panels = choose_run(weight->segment, job->rows, job->x->columns, b->threads);
+    job->run_panels =
+        choose_run(job->family, weight->segment, job->rows, job->x->columns, b->threads);
     job->row_tiles = (job->rows + ROW_TILE - 1) / ROW_TILE;
     for (uint32_t s = 0; s < weight->segments; s++) {
-        quantised |= panel_is_quantised(weight->segment[s].class);
+        quantised |= cpu_needs_quant(cpu_state(b), weight->segment[s].class);
         pieces += runs_of(&weight->segment[s], job->run_panels) * job->row_tiles;
     }
-    if (quantised && job->rows <= CALLER_ROWS)
+    job->width = packed_width(job->rows);
+    uint32_t tiles = (job->rows + PACKED_ROWS - 1) / PACKED_ROWS;
+    if (quantised && job->packed != NULL)
+        cpu_run_rows(b, pack_tiles, job, tiles, 1 + job->x->columns);
+    else if (quantised && job->rows <= CALLER_ROWS)
         quantise_rows(job, 0, job->rows);
     else if (quantised)
         cpu_run_rows(b, quantise_rows, job, job->rows, 1 + job->x->columns / 6);
@@ -125,6 +153,9 @@ void cpu_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
         .x = x,
         .y = y,
         .quant = state->quant,
+        .packed = state->packed,
+        .panel_scratch = state->panel_scratch,
+        .scratch_values = packed_tile_values(PANEL, state->quant_columns),
         .accumulate = accumulate,
     };
     for (job.first_row = 0; job.first_row < x->rows; job.first_row += QUANT_ROWS) {

@@ -33,12 +33,12 @@ static size_t group_bytes(enum panel_class class)
            (class == PANEL_U4 ? values / 2 : values);
 }
 
-size_t pack_panel_bytes(enum panel_class class, uint32_t columns)
+size_t pack_panel_bytes(enum panel_class class, bool by_output, uint32_t columns)
 {
     if (panel_is_quantised(class))
         return columns / GROUP * group_bytes(class);
     if (class == PANEL_BF16)
-        columns += columns % 2; /* whole pairs; the last may be half */
+        columns = by_output ? (columns + 31) / 32 * 32 : columns + columns % 2; /* whole pairs */
     return (size_t)columns * PANEL * (class == PANEL_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
@@ -47,14 +47,34 @@ static void put_header(uint16_t *vector, uint32_t lane, float value)
     vector[lane] = f32_to_f16(value);
 }
 
-static void put_group(enum panel_class class, uint8_t *to, uint32_t lane,
+/* The values of output `lane`, next to each other. */
+static void put_by_output(enum panel_class class, uint8_t *to, uint32_t lane,
+                          const struct dtype_group *group)
+{
+    if (class != PANEL_U4) {
+        memcpy(to + lane * GROUP, group->q, GROUP);
+        return;
+    }
+    to += lane * (GROUP / 2);
+    for (uint32_t k = 0; k < GROUP; k++) {
+        uint8_t *byte = &to[k % 8 * 2 + k / 16];
+        *byte = (uint8_t)(*byte | group->q[k] << (k / 8 % 2 * 4));
+    }
+}
+
+static void put_group(const struct cpu_segment *segment, uint8_t *to, uint32_t lane,
                       const struct dtype_group *group)
 {
+    enum panel_class class = segment->class;
     uint16_t *header = (uint16_t *)to;
     uint8_t *quads = to + header_vectors(class) * PANEL * sizeof(uint16_t);
     put_header(header, lane, group->scale[0]);
     if (class != PANEL_S8)
         put_header(header + PANEL, lane, class == PANEL_S6 ? group->scale[1] : group->min);
+    if (segment->by_output) {
+        put_by_output(class, quads, lane, group);
+        return;
+    }
     for (uint32_t k = 0; k < GROUP; k++) {
         uint32_t quad = k / 4, i = k % 4;
         if (class == PANEL_U4) {
@@ -66,23 +86,26 @@ static void put_group(enum panel_class class, uint8_t *to, uint32_t lane,
     }
 }
 
-static void put_quantised(enum panel_class class, uint8_t *panel, uint32_t lane,
+static void put_quantised(const struct cpu_segment *segment, uint8_t *panel, uint32_t lane,
                           const struct pack_source *source, uint32_t columns)
 {
-    size_t bytes = group_bytes(class);
+    size_t bytes = group_bytes(segment->class);
     for (uint32_t g = 0; g < columns / GROUP; g++) {
         struct dtype_group group;
         dtype_read_group(source->dtype, source->row, g, &group);
-        put_group(class, panel + g * bytes, lane, &group);
+        put_group(segment, panel + g * bytes, lane, &group);
     }
 }
 
-static void put_floats(enum panel_class class, uint8_t *panel, uint32_t lane,
+static void put_floats(const struct cpu_segment *segment, uint8_t *panel, uint32_t lane,
                        const struct pack_source *source, uint32_t columns)
 {
+    enum panel_class class = segment->class;
     size_t value_bytes = class == PANEL_F32 ? sizeof(float) : sizeof(uint16_t);
     for (size_t k = 0; k < columns; k++) {
-        size_t place = class == PANEL_BF16 ? PAIRED(k, lane) : k * PANEL + lane;
+        size_t place = class != PANEL_BF16  ? k * PANEL + lane
+                       : segment->by_output ? BY_OUTPUT(k, lane)
+                                            : PAIRED(k, lane);
         memcpy(panel + place * value_bytes, (const uint8_t *)source->row + k * value_bytes,
                value_bytes);
     }
@@ -97,8 +120,8 @@ void pack_panel(const struct cpu_segment *segment, uint32_t panel,
     for (uint32_t lane = 0; lane < PANEL && first + lane < segment->rows; lane++) {
         const struct pack_source *source = &sources[first + lane];
         if (panel_is_quantised(segment->class))
-            put_quantised(segment->class, to, lane, source, columns);
+            put_quantised(segment, to, lane, source, columns);
         else
-            put_floats(segment->class, to, lane, source, columns);
+            put_floats(segment, to, lane, source, columns);
     }
 }

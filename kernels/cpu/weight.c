@@ -21,7 +21,8 @@ static size_t segment_bytes(const struct cpu_segment *segment)
 }
 
 /* Fill weight->segment from the parts' classes. */
-static void plan_segments(struct cpu_weight *weight, const struct weight_part *parts, size_t count)
+static void plan_segments(struct cpu_weight *weight, bool by_output,
+                          const struct weight_part *parts, size_t count)
 {
     uint32_t row = 0;
     weight->segment = mem_calloc(count, sizeof(*weight->segment));
@@ -44,7 +45,8 @@ static void plan_segments(struct cpu_weight *weight, const struct weight_part *p
     for (uint32_t s = 0; s < weight->segments; s++) {
         struct cpu_segment *segment = &weight->segment[s];
         segment->panels = (segment->rows + PANEL - 1) / PANEL;
-        segment->panel_bytes = pack_panel_bytes(segment->class, weight->base.columns);
+        segment->by_output = by_output;
+        segment->panel_bytes = pack_panel_bytes(segment->class, by_output, weight->base.columns);
         weight->base.bytes += segment_bytes(segment);
     }
 }
@@ -88,31 +90,44 @@ static void pack_piece(void *context, uint32_t piece, unsigned thread)
     pack_panel(job->segment, piece, job->sources, job->columns);
 }
 
-/* The scratch that holds quantised rows must fit the widest weight. */
-static int grow_quant(struct cpu_state *state, uint32_t columns)
+/* The scratch that holds quantised or packed rows must fit the widest weight. */
+static int grow_quant(struct cpu_state *state, unsigned threads, uint32_t columns)
 {
     if (columns <= state->quant_columns)
         return 0;
-    size_t q_bytes = (size_t)QUANT_ROWS * columns;
-    size_t sums = (size_t)QUANT_ROWS * (columns / GROUP) * 2;
-    size_t bytes = q_bytes + sums * (sizeof(float) + sizeof(int16_t));
+    bool packs = state->family->pack_rows != NULL;
+    size_t values = (size_t)QUANT_ROWS * packed_tile_values(1, columns);
+    size_t sums = values / GROUP * 2, panel = packed_tile_values(PANEL, columns);
+    size_t bytes = packs ? (values + threads * panel) * sizeof(uint16_t)
+                         : values + sums * (sizeof(float) + sizeof(int16_t));
     void *memory;
     if (mem_map(bytes, &memory) < 0)
         return -ENOMEM;
-    if (state->quant.q != NULL)
-        mem_unmap(state->quant.q, state->quant_bytes);
-    state->quant.q = memory;
-    state->quant.scale_sums = (float *)((char *)memory + q_bytes);
-    state->quant.half_sums = (int16_t *)(state->quant.scale_sums + sums);
+    if (state->quant_memory != NULL)
+        mem_unmap(state->quant_memory, state->quant_bytes);
+    if (packs) {
+        state->packed = memory;
+        state->panel_scratch = state->packed + values;
+    } else {
+        state->quant.q = memory;
+        state->quant.scale_sums = (float *)((char *)memory + values);
+        state->quant.half_sums = (int16_t *)(state->quant.scale_sums + sums);
+    }
+    state->quant_memory = memory;
     state->quant_bytes = bytes;
     state->quant_columns = columns;
     return 0;
 }
 
-static bool has_quantised(const struct cpu_weight *weight)
+bool cpu_needs_quant(const struct cpu_state *state, enum panel_class class)
+{
+    return panel_is_quantised(class) || (state->family->pack_rows != NULL && class == PANEL_BF16);
+}
+
+static bool has_quantised(const struct cpu_state *state, const struct cpu_weight *weight)
 {
     for (uint32_t s = 0; s < weight->segments; s++) {
-        if (panel_is_quantised(weight->segment[s].class))
+        if (cpu_needs_quant(state, weight->segment[s].class))
             return true;
     }
     return false;
@@ -124,9 +139,9 @@ int cpu_weight_new(struct backend *b, enum weight_use use, const struct weight_p
     struct cpu_state *state = cpu_state(b);
     struct cpu_weight *weight = mem_zalloc(sizeof(*weight));
     weight->base.columns = columns;
-    plan_segments(weight, parts, count);
+    plan_segments(weight, state->family->pack_rows != NULL, parts, count);
     void *memory;
-    if ((has_quantised(weight) && grow_quant(state, columns) < 0) ||
+    if ((has_quantised(state, weight) && grow_quant(state, b->threads, columns) < 0) ||
         slab_take(&state->slab, weight->base.bytes, &weight->slab, &memory) < 0) {
         size_t bytes = weight->base.bytes;
         mem_free(weight->segment);

@@ -1,0 +1,116 @@
+/* attention_fma.h - for v16, the steps of a unit by FMAs in f32 (tile.h). */
+#ifndef REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
+#define REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
+
+#include "kernels/cpu/attention_simd.h"
+#include "kernels/cpu/tile.h"
+
+static void load_q(struct work *w)
+{
+    const struct attention_unit *unit = w->unit;
+    uint32_t dim = w->attention->head_dim;
+    for (uint32_t row = 0; row < w->rows; row++) {
+        const float *from =
+            unit->q + row / unit->heads * unit->q_stride + (size_t)(row % unit->heads) * dim;
+        float *to = w->q + (size_t)row * w->row_floats;
+        for (uint32_t d = 0; d < dim; d++)
+            to[d] = from[d] * w->attention->scale;
+    }
+}
+
+static void run_tile(const struct tile *t, uint32_t rows, uint32_t panels)
+{
+    tile_run(TILE_BF16, t, rows, panels);
+}
+
+/* Scores of blocks [first, end) of the step at `begin`, all rows. */
+static void score_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+{
+    struct tile t = {
+        .a = w->q,
+        .a_stride = w->row_floats,
+        .scattered = true,
+        .segments = 1,
+        .k_end = w->attention->head_dim,
+        .c = w->scores + (size_t)first * BLOCK,
+        .c_stride = ATTENTION_TILE,
+    };
+    for (uint32_t b = first; b < end; b++)
+        t.panel[b - first] = k_tile(w, begin / BLOCK + b);
+    run_tile(&t, w->rows, end - first);
+}
+
+/* out += p * V over whole blocks [first, end), all rows. */
+static void add_whole_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+{
+    struct tile t = {
+        .a = w->scores + (size_t)first * BLOCK,
+        .a_stride = ATTENTION_TILE,
+        .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
+        .segments = end - first,
+        .k_end = BLOCK,
+        .c = w->out,
+        .c_stride = w->row_floats,
+        .add = true,
+    };
+    for (uint32_t b = first; b < end; b++)
+        t.panel[b - first] = v_tile(w, begin / BLOCK + b);
+    run_tile(&t, w->rows, w->row_floats / BLOCK);
+}
+
+/* The same for a block at an edge: each position adds the tokens that it sees. */
+static void add_cut_block(const struct work *w, uint32_t begin, uint32_t block)
+{
+    const struct attention_unit *unit = w->unit;
+    const uint8_t *v = v_tile(w, begin / BLOCK + block);
+    uint32_t from = block * BLOCK;
+    for (uint32_t i = 0; i < unit->positions; i++) {
+        struct span span = span_of(w, unit->position + i, begin);
+        uint32_t first = span.first > from ? span.first : from;
+        uint32_t end = span.end < from + BLOCK ? span.end : from + BLOCK;
+        if (first >= end)
+            continue;
+        size_t row = (size_t)i * unit->heads;
+        struct tile t = {
+            .a = w->scores + row * ATTENTION_TILE + from,
+            .a_stride = ATTENTION_TILE,
+            .panel = {v},
+            .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
+            .segments = 1,
+            .k_first = first - from,
+            .k_end = end - from,
+            .c = w->out + row * w->row_floats,
+            .c_stride = w->row_floats,
+            .add = true,
+        };
+        run_tile(&t, unit->heads, w->row_floats / BLOCK);
+    }
+}
+
+static void run_step(const struct work *w, uint32_t begin)
+{
+    const struct step_blocks s = step_blocks_of(w, begin);
+    score_blocks(w, begin, s.first, s.end);
+    softmax_rows(w, begin, s.first, s.end);
+    for (uint32_t b = s.first; b < s.end;) {
+        uint32_t whole = b;
+        while (whole < s.end && s.high.end > 0 && whole * BLOCK >= s.high.first &&
+               (whole + 1) * BLOCK <= s.low.end)
+            whole++;
+        if (whole > b)
+            add_whole_blocks(w, begin, b, whole);
+        else
+            add_cut_block(w, begin, whole++);
+        b = whole;
+    }
+}
+
+INLINE void attend_unit(const struct attention *attention, const struct attention_unit *unit,
+                        float *scratch)
+{
+    struct work w = work_of(attention, unit, scratch);
+    load_q(&w);
+    run_partitions(&w, run_step);
+}
+
+#endif
