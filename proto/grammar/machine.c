@@ -23,6 +23,7 @@
 #include "proto/base/mem.h"
 #include "proto/grammar/machine_private.h"
 
+#define MASKS_MAX 16384u /* more have no use */
 #define CONFIG_WORDS (sizeof(struct config) / sizeof(uint32_t))
 
 _Static_assert(sizeof(struct config) == 12, "configs are hashed as bytes");
@@ -65,7 +66,8 @@ static void plan_sizes(struct grammar_machine *machine, size_t bytes)
     machine->mask_words = (machine->vocab->count + 63) / 64;
     size_t left = bytes - 2 * space_bytes(machine);
     size_t each = machine->mask_words * sizeof(uint64_t);
-    machine->masks_count = left / each < 8 ? 8 : (uint32_t)(left / each);
+    size_t masks = left / each;
+    machine->masks_count = masks < 8 ? 8 : masks < MASKS_MAX ? (uint32_t)masks : MASKS_MAX;
 }
 
 static void carve_space(struct grammar_machine *machine, struct space *space, char **at)

@@ -66,6 +66,12 @@ static struct grammar_matcher *add_matcher(struct grammar_machine *machine, uint
     return matcher;
 }
 
+/* Even an emptied table is too small for this one step: that is the grammar's fault. */
+static int second_try(int r)
+{
+    return r == -ENOSPC ? -E2BIG : r;
+}
+
 static int tell(int r, struct errmsg *err)
 {
     if (r == -E2BIG)
@@ -89,7 +95,7 @@ int grammar_matcher_new(struct grammar_machine *machine, struct grammar *grammar
     r = machine_start(machine, slot, &matcher->state);
     if (r == -ENOSPC) {
         machine_flush(machine);
-        r = machine_start(machine, slot, &matcher->state);
+        r = second_try(machine_start(machine, slot, &matcher->state));
     }
     if (r < 0) {
         grammar_matcher_free(matcher);
@@ -128,7 +134,8 @@ int grammar_matcher_mask(struct grammar_matcher *matcher, struct grammar_mask *r
 
     if (r == -ENOSPC && !matcher->lost) {
         machine_flush(matcher->machine);
-        r = matcher->lost ? -ENOSPC : machine_mask(matcher->machine, matcher->state, ret_mask);
+        r = matcher->lost ? -ENOSPC
+                          : second_try(machine_mask(matcher->machine, matcher->state, ret_mask));
     }
     return r < 0 ? tell(r, err) : 0;
 }
@@ -156,7 +163,7 @@ int grammar_matcher_take(struct grammar_matcher *matcher, const char *bytes, siz
     if (r != -ENOSPC)
         return r;
     machine_flush(matcher->machine);
-    return matcher->lost ? -ENOSPC : take(matcher, bytes, count);
+    return matcher->lost ? -ENOSPC : second_try(take(matcher, bytes, count));
 }
 
 int grammar_matcher_take_token(struct grammar_matcher *matcher, uint32_t id)
