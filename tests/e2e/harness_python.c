@@ -11,6 +11,7 @@
 #define INSTALL_DEADLINE_MS 300000u
 #define OPENAI "openai==3.57.0"
 #define LANGCHAIN "langchain-openai==1.7.4"
+#define JSONSCHEMA "jsonschema==4.26.0"
 
 /* Whether all is there in these versions. */
 static const char check[] = "import importlib.metadata as m, sys;"
@@ -31,9 +32,9 @@ static int run_quietly(const char *const *argv, uint32_t deadline_ms)
 
 static bool is_installed(void)
 {
-    return file_exists(PYTHON) &&
-           run_quietly((const char *const[]){PYTHON, "-c", check, OPENAI, LANGCHAIN, NULL},
-                       30000) == 0;
+    return file_exists(PYTHON) && run_quietly((const char *const[]){PYTHON, "-c", check, OPENAI,
+                                                                    LANGCHAIN, JSONSCHEMA, NULL},
+                                              30000) == 0;
 }
 
 void python_install_clients(void)
@@ -44,9 +45,11 @@ void python_install_clients(void)
             (const char *const[]){"/usr/bin/env", "python3", "-m", "venv", "--clear", VENV, NULL},
             INSTALL_DEADLINE_MS) != 0 ||
         run_quietly((const char *const[]){PYTHON, "-m", "pip", "install", "--quiet",
-                                          "--disable-pip-version-check", OPENAI, LANGCHAIN, NULL},
+                                          "--disable-pip-version-check", OPENAI, LANGCHAIN,
+                                          JSONSCHEMA, NULL},
                     INSTALL_DEADLINE_MS) != 0)
-        e2e_skip(OPENAI " and " LANGCHAIN " cannot be installed into " VENV ": is PyPI reachable?");
+        e2e_skip(OPENAI ", " LANGCHAIN " and " JSONSCHEMA " cannot be installed into " VENV
+                        ": is PyPI reachable?");
 }
 
 void python_assert_passes(const char *script, const struct cluster *cluster, const char *key,
