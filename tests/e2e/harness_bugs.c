@@ -206,6 +206,14 @@ json_int_t bugs_usage(const json_t *answer, const char *member)
     return json_integer_value(json_object_get(json_object_get(answer, "usage"), member));
 }
 
+void bugs_assert_memory(pid_t pid, uint64_t bytes_max)
+{
+    uint64_t resident = proc_resident_bytes(pid);
+    if (!proc_is_sanitized(pid) && resident >= bytes_max)
+        fail_msg("%llu bytes are resident, at most %llu should be", (unsigned long long)resident,
+                 (unsigned long long)bytes_max);
+}
+
 void bugs_assert_well(const struct bugs *bugs)
 {
     char text[sizeof(bugs->reference)];

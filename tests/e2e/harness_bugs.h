@@ -39,6 +39,9 @@ const char *bugs_text(const json_t *answer); /* content of a chat, text of a com
 const char *bugs_finish(const json_t *answer);
 json_int_t bugs_usage(const json_t *answer, const char *member);
 
+/* At most so much is resident. Says nothing of a sanitizer's process, which keeps what was freed.
+ */
+void bugs_assert_memory(pid_t pid, uint64_t bytes_max);
 /* The process lives, /health is 200, the reference is as before, nothing runs or waits, no block is
  * held. */
 void bugs_assert_well(const struct bugs *bugs);

@@ -136,6 +136,14 @@ uint64_t proc_resident_bytes(pid_t pid)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+bool proc_is_sanitized(pid_t pid)
+{
+    char *text = proc_file(pid, "statm", NULL);
+    uint64_t pages = text ? strtoull(text, NULL, 10) : 0;
+    mem_free(text);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE) > (uint64_t)1 << 40;
+}
+
 static bool proc_holds(pid_t pid, const char *text)
 {
     static const char *const names[] = {"cmdline", "environ"};

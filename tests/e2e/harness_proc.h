@@ -22,6 +22,7 @@ void proc_command_line(pid_t pid, char *ret_text, size_t text_max);
 int proc_fds(pid_t pid); /* open file descriptors; -1: gone */
 double proc_cpu_seconds(pid_t pid);
 uint64_t proc_resident_bytes(pid_t pid);
+bool proc_is_sanitized(pid_t pid); /* its address space has the shadow of a sanitizer */
 pid_t proc_parent(pid_t pid);
 
 /* Names in a folder, sorted, a line each; mem_free() it. */

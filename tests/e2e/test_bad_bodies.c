@@ -7,7 +7,7 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
-#include "tests/e2e/harness.h"
+#include "tests/e2e/harness_bugs.h"
 
 #define MODEL "llama-gguf-f32" /* 512 tokens of context, 320 token ids */
 #define BODY_BYTES_MAX ((size_t)16 << 20)
@@ -63,7 +63,7 @@ static void post(const char *path, const struct buffer *body, int status, const 
                  body->bytes, status, param, words, answer.status, answer.body, answer.failure);
     http_answer_done(&answer);
     assert_true(proc_is_alive(router_pid));
-    assert_true(proc_resident_bytes(router_pid) < MEMORY_MAX);
+    bugs_assert_memory(router_pid, MEMORY_MAX);
     ask_reference(text, sizeof(text));
     assert_string_equal(text, reference);
 }

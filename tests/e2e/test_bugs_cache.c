@@ -113,8 +113,8 @@ static void test_b69_ten_thousand_chats_leave_no_block_and_no_memory(void **stat
                   (double)router / 1048576, (double)proc_resident_bytes(bugs.router_pid) / 1048576,
                   (double)worker_bytes / 1048576,
                   (double)proc_resident_bytes(worker.pids[0]) / 1048576);
-    assert_true(proc_resident_bytes(bugs.router_pid) < router + (8u << 20));
-    assert_true(proc_resident_bytes(worker.pids[0]) < worker_bytes + (8u << 20));
+    bugs_assert_memory(bugs.router_pid, router + (8u << 20));
+    bugs_assert_memory(worker.pids[0], worker_bytes + (8u << 20));
 }
 
 struct counted {
@@ -232,7 +232,7 @@ static void test_b78_thousands_of_prompts_leave_the_router_s_memory_flat(void **
         if (part == 0)
             warm = proc_resident_bytes(bugs.router_pid);
     }
-    assert_true(proc_resident_bytes(bugs.router_pid) < warm + (8u << 20));
+    bugs_assert_memory(bugs.router_pid, warm + (8u << 20));
 }
 
 static void test_afterwards_the_cluster_stops_and_leaves_nothing(void **state)

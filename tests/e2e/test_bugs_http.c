@@ -83,7 +83,8 @@ static void test_b61_what_follows_a_refused_body_gets_its_own_answer(void **stat
 
 static void test_b63_a_chunked_upload_is_answered(void **state)
 {
-    char *text = json_dumps(chat_body(bugs.cluster.model, "hi", 4), JSON_COMPACT);
+    json_t *body = chat_body(bugs.cluster.model, "hi", 4);
+    char *text = json_dumps(body, JSON_COMPACT);
     char *raw = bugs_body(&bugs, "B63", 0);
     struct buffer bytes;
     bool closed = false;
@@ -104,6 +105,7 @@ static void test_b63_a_chunked_upload_is_answered(void **state)
     buffer_done(&bytes);
     mem_free(raw);
     free(text); /* jansson's */
+    json_decref(body);
 }
 
 struct labelled {
@@ -187,7 +189,7 @@ static void test_b65_three_gigabytes_are_refused_by_their_length(void **state)
         assert_true(closed);
         mem_free(answer);
     }
-    assert_true(proc_resident_bytes(bugs.router_pid) < before + (16u << 20));
+    bugs_assert_memory(bugs.router_pid, before + (16u << 20));
 }
 
 static int send_stream(const char *prompt, int max_tokens)

@@ -231,7 +231,7 @@ static void test_b53_deep_nesting_is_refused_and_its_memory_comes_back(void **st
         http_answer_done(&answer);
         mem_free(body);
     }
-    assert_true(proc_resident_bytes(bugs.router_pid) < before + (64u << 20));
+    bugs_assert_memory(bugs.router_pid, before + (64u << 20));
 }
 
 static void test_b54_surrogates_are_a_character_or_refused(void **state)

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "proto/base/assert.h"
+#include "proto/sampling_limits.h"
 #include "router/api/request_json.h"
+#include "router/api/token_rules.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -17,6 +19,18 @@ static void check(const struct api_request *request)
     ASSERT(!(request->top_p <= 0) && !(request->top_p > 1));
     ASSERT(request->tools || request->tool_choice == API_TOOLS_NONE);
     ASSERT(request->tool_choice != API_TOOLS_NAMED || json_is_string(request->tool_name));
+    ASSERT(request->prompt_logprobs <= PROMPT_LOGPROBS_MAX + 1);
+    ASSERT(!request->prompt_logprobs || !request->stream);
+    ASSERT(!request->score_only || (request->kind == API_COMPLETIONS && request->echo));
+    ASSERT(request->tokens_max > 0 || request->tokens_min == 0 || !request->score_only);
+    ASSERT(request->bias_count <= LOGIT_BIAS_ENTRIES_MAX);
+    ASSERT(request->allowed_count <= ALLOWED_IDS_MAX);
+    ASSERT(request->bad_words_count <= BAD_WORDS_MAX);
+    for (size_t i = 0; i < request->bias_count; i++)
+        ASSERT(fabs((double)request->bias_values[i]) <= LOGIT_BIAS_MAX);
+    for (size_t i = 0; i < request->bad_words_count; i++)
+        ASSERT(request->bad_words[i].bytes > 0 &&
+               request->bad_words[i].bytes <= BAD_WORD_BYTES_MAX);
     for (size_t i = 0; i < request->stop_count; i++)
         ASSERT(request->stop_bytes[i] > 0 && request->stop_bytes[i] <= 1024);
     switch (request->kind) {
