@@ -14,7 +14,6 @@
 
 #define NAME_BYTES_MAX 1024u
 #define TEMPLATE_BYTES_MAX (1u << 20)
-#define PATTERNS_MAX 64u
 
 /* Memory that goes with the card. */
 struct chunk {
@@ -36,7 +35,8 @@ void model_card_own(struct model_card *card, void *data)
 struct model_card *model_card_new(void)
 {
     struct model_card *card = mem_zalloc(sizeof(*card));
-    card->patterns = card->tokens = card->merges = no_strings;
+    card->normalizers = card->pretokenizers = card->tokens = card->merges = no_strings;
+    card->fuse_unk = true;
     card->bos = card->eos = card->eot = card->unk = card->pad = TOKEN_ID_NONE;
     card->temperature = card->top_p = card->repetition_penalty = (double)NAN;
     card->refs = 1;
@@ -145,6 +145,19 @@ void model_card_set_types(struct model_card *card, const uint8_t *types, const u
     card->scores = scores == NULL ? NULL : model_card_copy(card, scores, count * sizeof(float));
 }
 
+void model_card_set_wide_scores(struct model_card *card, const double *scores)
+{
+    ASSERT(card->tokens.count > 0);
+    card->wide_scores = model_card_copy(card, scores, card->tokens.count * sizeof(double));
+}
+
+void model_card_set_charsmap(struct model_card *card, const void *charsmap, uint32_t bytes)
+{
+    ASSERT(bytes > 0);
+    card->charsmap = model_card_copy(card, charsmap, bytes);
+    card->charsmap_bytes = bytes;
+}
+
 /* --- check ----------------------------------------------------------------------------------- */
 
 /* Well-formed UTF-8 without control characters: these texts end up in JSON and in log lines. */
@@ -218,6 +231,8 @@ static int check_vocabulary(const struct model_card *card, struct errmsg *err)
                               card->token_types[i]);
         if (card->scores != NULL && !isfinite(card->scores[i]))
             return errmsg_set(err, -EINVAL, "model card: score of token %u is not a number", i);
+        if (card->wide_scores != NULL && !isfinite(card->wide_scores[i]))
+            return errmsg_set(err, -EINVAL, "model card: score of token %u is not a number", i);
     }
     return 0;
 }
@@ -231,26 +246,43 @@ static int check_id(const struct model_card *card, uint32_t id, const char *name
                       card->tokens.count);
 }
 
+/* Ids in a list of at most `max`. */
+static int check_ids(const struct model_card *card, const uint32_t *ids, uint32_t count,
+                     uint32_t max, const char *name, struct errmsg *err)
+{
+    if (count > max)
+        return errmsg_set(err, -EINVAL, "model card: %u %s ids, at most %u", count, name, max);
+    for (uint32_t i = 0; i < count; i++) {
+        if (ids[i] >= card->tokens.count)
+            return errmsg_set(err, -EINVAL, "model card: %s id %u, but only %u tokens", name,
+                              ids[i], card->tokens.count);
+    }
+    return 0;
+}
+
 static int check_numbers(const struct model_card *card, struct errmsg *err)
 {
     const uint32_t ids[] = {card->bos, card->eos, card->eot, card->unk, card->pad};
     static const char *const names[] = {"bos", "eos", "eot", "unk", "pad"};
     for (size_t i = 0; i < 5; i++) {
-        int r = check_id(card, ids[i], names[i], err);
-        if (r < 0)
-            return r;
+        int bad = check_id(card, ids[i], names[i], err);
+        if (bad < 0)
+            return bad;
     }
-    if (card->eos_count > MODEL_CARD_EOS_MAX)
-        return errmsg_set(err, -EINVAL, "model card: %u end-of-answer ids, at most %u",
-                          card->eos_count, MODEL_CARD_EOS_MAX);
-    for (uint32_t i = 0; i < card->eos_count; i++) {
-        if (card->eos_ids[i] >= card->tokens.count)
-            return errmsg_set(err, -EINVAL, "model card: end-of-answer id %u, but only %u tokens",
-                              card->eos_ids[i], card->tokens.count);
-    }
+    int r =
+        check_ids(card, card->eos_ids, card->eos_count, MODEL_CARD_EOS_MAX, "end-of-answer", err);
+    if (r == 0)
+        r = check_ids(card, card->lead_ids, card->lead_count, MODEL_CARD_LEAD_MAX, "leading", err);
+    if (r == 0)
+        r = check_ids(card, card->tail_ids, card->tail_count, MODEL_CARD_LEAD_MAX, "trailing", err);
+    if (r < 0)
+        return r;
     if ((unsigned)card->tokenizer >= TOKENIZER_MODELS)
         return errmsg_set(err, -EINVAL, "model card: unknown tokenizer model %u",
                           (unsigned)card->tokenizer);
+    if ((unsigned)card->decode_strip >= DECODE_STRIPS)
+        return errmsg_set(err, -EINVAL, "model card: unknown decode strip %u",
+                          (unsigned)card->decode_strip);
     if (card->context_tokens == 0 || card->context_tokens > INT32_MAX)
         return errmsg_set(err, -EINVAL, "model card: context of %u tokens", card->context_tokens);
     if (card->vocab_size == 0 || card->vocab_size > MODEL_CARD_TOKENS_MAX)
@@ -265,7 +297,9 @@ int model_card_check(const struct model_card *card, struct errmsg *err)
 {
     int r = check_texts(card, err);
     if (r == 0)
-        r = check_table(&card->patterns, "patterns", PATTERNS_MAX, err);
+        r = check_table(&card->normalizers, "normalizers", MODEL_CARD_STEPS_MAX, err);
+    if (r == 0)
+        r = check_table(&card->pretokenizers, "pretokenizers", MODEL_CARD_STEPS_MAX, err);
     if (r == 0)
         r = check_table(&card->tokens, "tokens", MODEL_CARD_TOKENS_MAX, err);
     if (r == 0)

@@ -18,6 +18,8 @@
 #define MODEL_CARD_BYTES_MAX (64u << 20) /* packed card on the wire */
 #define MODEL_CARD_TOKENS_MAX (1u << 20)
 #define MODEL_CARD_EOS_MAX 16
+#define MODEL_CARD_LEAD_MAX 4
+#define MODEL_CARD_STEPS_MAX 64u
 #define TOKEN_ID_NONE UINT32_MAX
 
 enum tokenizer_model {
@@ -37,7 +39,16 @@ enum token_type {
     TOKEN_BYTE = 6,
 };
 /* Behaviour of an added token next to its neighbours (HF tokenizer.json); bits. */
-enum token_flag { TOKEN_LSTRIP = 1, TOKEN_RSTRIP = 2, TOKEN_SINGLE_WORD = 4, TOKEN_NORMALIZED = 8 };
+enum token_flag {
+    TOKEN_LSTRIP = 1,
+    TOKEN_RSTRIP = 2,
+    TOKEN_SINGLE_WORD = 4,
+    TOKEN_NORMALIZED = 8, /* looked for in normalized text, not in the raw one */
+    TOKEN_NO_PIECE = 16,  /* not in the model's own vocabulary: merging never makes it */
+};
+
+/* What decoding takes off the beginning of a text. */
+enum decode_strip { DECODE_STRIP_NONE = 0, DECODE_STRIP_SPACE, DECODE_STRIP_SPACES, DECODE_STRIPS };
 
 /* Strings kept back to back: string i is bytes[offsets[i] .. offsets[i + 1]). */
 struct string_table {
@@ -55,17 +66,35 @@ struct model_card {
 
     enum tokenizer_model tokenizer;
     char *pre; /* GGUF pre-tokenizer name ("smollm"), "" when none */
-    struct string_table
-        patterns; /* explicit pre-tokenizer regexes in order, when the file has them */
+    /* What a tokenizer.json does with the text between added tokens, in order. A step is a word, or
+     * a word, a space and its argument; two arguments have a NUL between.
+     *   normalizers    NFC NFD NFKC NFKD Lowercase StripLeft StripRight Precompiled
+     *                  Prepend TEXT | Replace TEXT TEXT | ReplaceRegex PATTERN TEXT
+     *   pretokenizers  Split PATTERN (matches and what lies between), Keep (matches), Remove (the
+     *                  rest), Contiguous, MergePrevious, MergeNext; PrefixSpace; Whole (no cut);
+     *                  Bytes (what follows sees the byte alphabet);
+     *                  Metaspace Always|First|Never [Split]
+     * No pretokenizers: those of `pre`. No normalizers: the switches below. */
+    struct string_table normalizers, pretokenizers;
+    const uint8_t *charsmap; /* SentencePiece's precompiled character map, or NULL */
+    uint32_t charsmap_bytes;
     struct string_table tokens;       /* as stored: byte-alphabet for BPE, U+2581 for SPM */
     const uint8_t *token_types;       /* enum token_type, one per token */
     const uint8_t *token_flags;       /* enum token_flag bits, one per token; NULL: none has any */
     const float *scores;              /* one per token, or NULL */
+    const double *wide_scores;        /* the same where float is not enough, or NULL */
     struct string_table merges;       /* "left right", rank = index; empty for SPM */
     uint32_t bos, eos, eot, unk, pad; /* TOKEN_ID_NONE when absent */
     bool add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
     bool ignore_merges; /* a whole pre-token found in the vocabulary is taken directly */
     bool normalize_nfc;
+    bool fuse_unk;      /* a run of unknown characters is one `unk` */
+    bool double_sums;   /* unigram adds up scores in double (Hugging Face), not in float */
+    bool sentencepiece; /* from a tokenizer.model: user-defined tokens are scored, not cut out */
+    enum decode_strip decode_strip;
+    /* Put around a text with add_special where one bos or eos does not say it; else count 0. */
+    uint32_t lead_ids[MODEL_CARD_LEAD_MAX], tail_ids[MODEL_CARD_LEAD_MAX];
+    uint32_t lead_count, tail_count;
 
     char *chat_template;                  /* Jinja source, NULL when the file has none */
     uint32_t eos_ids[MODEL_CARD_EOS_MAX]; /* all ids that end an answer */
@@ -101,6 +130,8 @@ void string_table_builder_move(struct string_table_builder *builder, struct mode
 /* Copies count bytes/floats into the card. */
 void model_card_set_types(struct model_card *card, const uint8_t *types, const uint8_t *flags,
                           const float *scores);
+void model_card_set_wide_scores(struct model_card *card, const double *scores);
+void model_card_set_charsmap(struct model_card *card, const void *charsmap, uint32_t bytes);
 
 /* Text of string i and its length. */
 static inline const char *string_table_get(const struct string_table *table, uint32_t i,

@@ -6,9 +6,10 @@
  *   names    3 x { bytes u32 (ABSENT: no text) | text, zero padded }   name .. fingerprint
  *   numbers  struct packed_numbers
  *   texts    2 x { as names }                                          pre, chat_template
- *   tables   3 x { count u32 | bytes u32 | offsets u32[count + 1] | text, zero padded }
+ *   tables   4 x { count u32 | bytes u32 | offsets u32[count + 1] | text, zero padded }
  *   types    count u32 | u8[count], zero padded;   flags: the same, count 0 = none
- *   scores   count u32 | f32[count];               count 0 = none
+ *   scores   count u32 | f32[count];               count 0 = none;   wide scores: f64
+ *   charsmap bytes u32 | bytes, zero padded;       bytes 0 = none
  *
  * Why not protobuf: a vocabulary is 300,000 short strings; as repeated fields they cost an
  * allocation each. Here a card is one copy and the tables point into it. Invariant: whatever
@@ -35,9 +36,12 @@ enum {
     BIT_SPACE = 4,
     BIT_EXTRA = 8,
     BIT_IGNORE = 16,
-    BIT_NFC = 32
+    BIT_NFC = 32,
+    BIT_FUSE = 64,
+    BIT_DOUBLE = 128,
+    BIT_SENTENCEPIECE = 256
 };
-#define BITS_KNOWN 63u
+#define BITS_KNOWN 511u
 
 struct packed_header {
     uint32_t magic, version, bytes, zero;
@@ -49,11 +53,13 @@ struct packed_numbers {
     uint32_t bos, eos, eot, unk, pad;
     uint32_t top_k, eos_count;
     uint32_t eos_ids[MODEL_CARD_EOS_MAX];
-    uint32_t zero;
+    uint32_t lead_count, lead_ids[MODEL_CARD_LEAD_MAX];
+    uint32_t tail_count, tail_ids[MODEL_CARD_LEAD_MAX];
+    uint32_t decode_strip;
     double temperature, top_p, repetition_penalty;
 };
 _Static_assert(sizeof(struct packed_header) == 24, "the layout is the wire's");
-_Static_assert(sizeof(struct packed_numbers) == 28 * 4 + 3 * 8, "no padding goes on the wire");
+_Static_assert(sizeof(struct packed_numbers) == 38 * 4 + 3 * 8, "no padding goes on the wire");
 
 static size_t padded(size_t bytes)
 {
@@ -110,6 +116,9 @@ static void put_numbers(struct writer *writer, const struct model_card *card)
         .pad = card->pad,
         .top_k = card->top_k,
         .eos_count = card->eos_count,
+        .lead_count = card->lead_count,
+        .tail_count = card->tail_count,
+        .decode_strip = (uint32_t)card->decode_strip,
         .temperature = card->temperature,
         .top_p = card->top_p,
         .repetition_penalty = card->repetition_penalty,
@@ -117,8 +126,12 @@ static void put_numbers(struct writer *writer, const struct model_card *card)
     numbers.bits = (card->add_bos ? BIT_ADD_BOS : 0) | (card->add_eos ? BIT_ADD_EOS : 0) |
                    (card->add_space_prefix ? BIT_SPACE : 0) |
                    (card->remove_extra_whitespaces ? BIT_EXTRA : 0) |
-                   (card->ignore_merges ? BIT_IGNORE : 0) | (card->normalize_nfc ? BIT_NFC : 0);
+                   (card->ignore_merges ? BIT_IGNORE : 0) | (card->normalize_nfc ? BIT_NFC : 0) |
+                   (card->fuse_unk ? BIT_FUSE : 0) | (card->double_sums ? BIT_DOUBLE : 0) |
+                   (card->sentencepiece ? BIT_SENTENCEPIECE : 0);
     memcpy(numbers.eos_ids, card->eos_ids, card->eos_count * sizeof(uint32_t));
+    memcpy(numbers.lead_ids, card->lead_ids, card->lead_count * sizeof(uint32_t));
+    memcpy(numbers.tail_ids, card->tail_ids, card->tail_count * sizeof(uint32_t));
     put(writer, &numbers, sizeof(numbers));
 }
 
@@ -129,7 +142,8 @@ static void put_words(struct writer *writer, const struct model_card *card)
     put_numbers(writer, card);
     put_text(writer, card->pre);
     put_text(writer, card->chat_template);
-    put_table(writer, &card->patterns);
+    put_table(writer, &card->normalizers);
+    put_table(writer, &card->pretokenizers);
     put_table(writer, &card->tokens);
     put_table(writer, &card->merges);
     put_u32(writer, count);
@@ -138,6 +152,10 @@ static void put_words(struct writer *writer, const struct model_card *card)
     put(writer, card->token_flags, card->token_flags == NULL ? 0 : count);
     put_u32(writer, card->scores == NULL ? 0 : count);
     put(writer, card->scores, card->scores == NULL ? 0 : count * sizeof(float));
+    put_u32(writer, card->wide_scores == NULL ? 0 : count);
+    put(writer, card->wide_scores, card->wide_scores == NULL ? 0 : count * sizeof(double));
+    put_u32(writer, card->charsmap_bytes);
+    put(writer, card->charsmap, card->charsmap_bytes);
 }
 
 static void put_card(struct writer *writer, const struct model_card *card)
@@ -278,7 +296,7 @@ static int take_numbers(struct reader *reader, struct model_card *card)
     if (r < 0)
         return r;
     memcpy(&numbers, data, sizeof(numbers));
-    if ((numbers.bits & ~BITS_KNOWN) != 0 || numbers.zero != 0)
+    if ((numbers.bits & ~BITS_KNOWN) != 0)
         return errmsg_set(reader->err, -EINVAL, "packed model card: unknown bits 0x%x",
                           numbers.bits);
     card->context_tokens = numbers.context_tokens;
@@ -292,7 +310,14 @@ static int take_numbers(struct reader *reader, struct model_card *card)
     card->pad = numbers.pad;
     card->top_k = numbers.top_k;
     card->eos_count = numbers.eos_count;
+    card->lead_count = numbers.lead_count;
+    card->tail_count = numbers.tail_count;
+    card->decode_strip = numbers.decode_strip < DECODE_STRIPS
+                             ? (enum decode_strip)numbers.decode_strip
+                             : DECODE_STRIPS;
     memcpy(card->eos_ids, numbers.eos_ids, sizeof(card->eos_ids));
+    memcpy(card->lead_ids, numbers.lead_ids, sizeof(card->lead_ids));
+    memcpy(card->tail_ids, numbers.tail_ids, sizeof(card->tail_ids));
     card->temperature = numbers.temperature;
     card->top_p = numbers.top_p;
     card->repetition_penalty = numbers.repetition_penalty;
@@ -302,12 +327,15 @@ static int take_numbers(struct reader *reader, struct model_card *card)
     card->remove_extra_whitespaces = (numbers.bits & BIT_EXTRA) != 0;
     card->ignore_merges = (numbers.bits & BIT_IGNORE) != 0;
     card->normalize_nfc = (numbers.bits & BIT_NFC) != 0;
+    card->fuse_unk = (numbers.bits & BIT_FUSE) != 0;
+    card->double_sums = (numbers.bits & BIT_DOUBLE) != 0;
+    card->sentencepiece = (numbers.bits & BIT_SENTENCEPIECE) != 0;
     return 0;
 }
 
 static int take_card(struct reader *reader, struct model_card *card)
 {
-    const void *types = NULL, *flags = NULL, *scores = NULL;
+    const void *types = NULL, *flags = NULL, *scores = NULL, *wide = NULL, *charsmap = NULL;
     int r = take_text(reader, "name", &card->name);
     if (r == 0)
         r = take_text(reader, "architecture", &card->architecture);
@@ -320,7 +348,9 @@ static int take_card(struct reader *reader, struct model_card *card)
     if (r == 0)
         r = take_text(reader, "chat template", &card->chat_template);
     if (r == 0)
-        r = take_table(reader, "patterns", &card->patterns);
+        r = take_table(reader, "normalizers", &card->normalizers);
+    if (r == 0)
+        r = take_table(reader, "pretokenizers", &card->pretokenizers);
     if (r == 0)
         r = take_table(reader, "tokens", &card->tokens);
     if (r == 0)
@@ -331,8 +361,17 @@ static int take_card(struct reader *reader, struct model_card *card)
         r = take_array(reader, "token flags", card->tokens.count, 1, true, &flags);
     if (r == 0)
         r = take_array(reader, "scores", card->tokens.count, sizeof(float), true, &scores);
+    if (r == 0)
+        r = take_array(reader, "wide scores", card->tokens.count, sizeof(double), true, &wide);
+    if (r == 0)
+        r = take_u32(reader, "charsmap", &card->charsmap_bytes);
+    if (r == 0)
+        r = take(reader, card->charsmap_bytes, "charsmap", &charsmap);
     if (r < 0)
         return r;
+    if (wide != NULL) /* copied: in the packed bytes they need not lie on 8 */
+        model_card_set_wide_scores(card, wide);
+    card->charsmap = card->charsmap_bytes == 0 ? NULL : charsmap;
     card->token_types = types;
     card->token_flags = flags;
     card->scores = scores;

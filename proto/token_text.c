@@ -14,6 +14,13 @@ static bool stands_for_itself(uint32_t byte)
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
+uint32_t token_text_alphabet(unsigned char byte)
+{
+    if (stands_for_itself(byte))
+        return byte;
+    return 0x100u + (byte <= 0x20 ? byte : byte == 0xad ? 0x43u : byte - 0x7fu + 0x21u);
+}
+
 /* The byte of a code point of the byte alphabet, or -1. */
 static int alphabet_byte(uint32_t cp)
 {
@@ -44,6 +51,17 @@ static bool decode_alphabet(const char *stored, size_t count, char *ret_bytes, s
         ret_bytes[out++] = (char)byte;
     }
     *ret_count = out;
+    return true;
+}
+
+bool token_text_is_byte(const char *stored, size_t count, unsigned char *ret_byte)
+{
+    char byte[2];
+    size_t bytes = 0;
+    if (count == 0 || count > sizeof(byte) || !decode_alphabet(stored, count, byte, &bytes) ||
+        bytes != 1)
+        return false;
+    *ret_byte = (unsigned char)byte[0];
     return true;
 }
 

@@ -10,12 +10,19 @@
 #ifndef REFRAIN_PROTO_TOKEN_TEXT_H
 #define REFRAIN_PROTO_TOKEN_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "proto/model_card.h"
 
 /* ret_bytes has room for `count` bytes: the result is never longer. Returns its length. */
 size_t token_text_decode(enum tokenizer_model model, enum token_type type, const char *stored,
                          size_t count, char *ret_bytes);
+
+/* The code point that a byte is in the byte alphabet. */
+uint32_t token_text_alphabet(unsigned char byte);
+/* Is the stored text one character of the byte alphabet? Then *ret_byte is its byte. */
+bool token_text_is_byte(const char *stored, size_t count, unsigned char *ret_byte);
 
 #endif

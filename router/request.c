@@ -344,11 +344,10 @@ struct request *request_open(struct requests *requests, struct http_exchange *ex
     }
     if (!request->fields.session) /* a hint for the policy "session" */
         request->fields.session = http_exchange_header(exchange, "x-session-id");
-    request->plan = (struct choice_plan){
-        .tokenizer = request->model->maker.tokenizer,
-        .fields = &request->fields,
-        .strip_first_space = kind == API_CHAT && request->model->card->add_space_prefix,
-        .text_bytes_max = TEXT_BYTES_MAX};
+    request->plan = (struct choice_plan){.tokenizer = request->model->maker.tokenizer,
+                                         .fields = &request->fields,
+                                         .strip_first_space = kind == API_CHAT,
+                                         .text_bytes_max = TEXT_BYTES_MAX};
     http_exchange_on_gone(exchange, on_gone, request);
     return request;
 }

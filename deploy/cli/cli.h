@@ -11,5 +11,6 @@
 
 int command_up(int argc, char **argv);
 int command_status(int argc, char **argv);
+int command_text(int argc, char **argv);
 
 #endif

@@ -12,6 +12,7 @@ static const struct {
 } commands[] = {
     {"up", command_up, "start router and workers on this machine and keep them running"},
     {"status", command_status, "a table of the router, its groups, their ranks and blocks"},
+    {"text", command_text, "tokenize, detokenize and render prompts as the router does"},
 };
 
 static void print_help(FILE *out)

@@ -144,6 +144,19 @@ static int read_switch(const struct maker *maker, const char *key, bool *value)
     return r == -EINVAL ? errmsg_set(maker->err, r, "key '%s' is not a bool", key) : 0;
 }
 
+static int read_charsmap(const struct maker *maker)
+{
+    const uint8_t *bytes = NULL;
+    uint32_t count = 0;
+    int r = gguf_array_bytes(maker->gguf, "tokenizer.ggml.precompiled_charsmap", &bytes, &count);
+    if (r == -EINVAL)
+        return errmsg_set(maker->err, r,
+                          "key 'tokenizer.ggml.precompiled_charsmap' is not an array of bytes");
+    if (r == 0 && count > 0)
+        model_card_set_charsmap(maker->card, bytes, count);
+    return 0;
+}
+
 static int read_switches(const struct maker *maker)
 {
     struct model_card *card = maker->card;
@@ -171,7 +184,8 @@ static int read_switches(const struct maker *maker)
     if (r == 0)
         r = read_switch(maker, "tokenizer.ggml.remove_extra_whitespaces",
                         &card->remove_extra_whitespaces);
-    return r;
+    card->decode_strip = card->add_space_prefix ? DECODE_STRIP_SPACE : DECODE_STRIP_NONE;
+    return r == 0 ? read_charsmap(maker) : r;
 }
 
 static int read_id(const struct maker *maker, const char *name, uint32_t *value)

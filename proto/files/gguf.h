@@ -54,7 +54,7 @@ int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret_value);
 int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret_value);
 int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret_value);
 int gguf_get_string(const struct gguf *gguf, const char *key, struct gguf_string *ret_value);
-/* Arrays: views; i32 also from u32 whose values fit. */
+/* Arrays: views; i32 also from u32 whose values fit; bytes from u8 and i8. */
 int gguf_array_count(const struct gguf *gguf, const char *key, uint32_t *ret_count);
 int gguf_array_strings(const struct gguf *gguf, const char *key,
                        const struct gguf_string **ret_items, uint32_t *ret_count);
@@ -62,5 +62,7 @@ int gguf_array_i32(const struct gguf *gguf, const char *key, const int32_t **ret
                    uint32_t *ret_count);
 int gguf_array_f32(const struct gguf *gguf, const char *key, const float **ret_items,
                    uint32_t *ret_count);
+int gguf_array_bytes(const struct gguf *gguf, const char *key, const uint8_t **ret_items,
+                     uint32_t *ret_count);
 
 #endif

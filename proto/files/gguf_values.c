@@ -145,6 +145,19 @@ int gguf_array_f32(const struct gguf *gguf, const char *key, const float **ret_i
     return 0;
 }
 
+int gguf_array_bytes(const struct gguf *gguf, const char *key, const uint8_t **ret_items,
+                     uint32_t *ret_count)
+{
+    const struct gguf_key *found = find(gguf, key);
+    if (found == NULL)
+        return -ENOENT;
+    if (found->type != GGUF_ARRAY || (found->item_type != GGUF_U8 && found->item_type != GGUF_I8))
+        return -EINVAL;
+    *ret_items = found->items;
+    *ret_count = found->items_count;
+    return 0;
+}
+
 size_t gguf_tensors_count(const struct gguf *gguf)
 {
     return gguf->tensors_count;

@@ -31,7 +31,7 @@ static const char *echo_text(struct request *request, const struct api_prompt *p
         return prompt->text;
     }
     buffer_init(&text, ECHO_BYTES_MAX);
-    detokenizer_init(&detokenizer, tokenizer, true, tokenizer_card(tokenizer)->add_space_prefix);
+    detokenizer_init(&detokenizer, tokenizer, true, true);
     for (size_t i = tokens_not_echoed(request, prompt, ids); i < ids->count; i++)
         (void)detokenizer_push(&detokenizer, ids->ids[i], &text);
     detokenizer_finish(&detokenizer, &text);

@@ -114,7 +114,7 @@ static void reply_text(struct http_exchange *exchange, const struct api_request 
 
     buffer_init(&text, REPLY_BYTES_MAX);
     buffer_init(&out, REPLY_BYTES_MAX);
-    detokenizer_init(&detokenizer, model->maker.tokenizer, true, model->card->add_space_prefix);
+    detokenizer_init(&detokenizer, model->maker.tokenizer, true, true);
     for (size_t i = 0; i < tokens->ids_count; i++) {
         if (detokenizer_push(&detokenizer, tokens->ids[i], &text) == 0)
             continue;

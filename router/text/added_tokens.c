@@ -9,8 +9,12 @@
  * of the longest added token at each byte that begins one.
  *
  * lstrip and rstrip: the token swallows the white space before or behind it (Hugging Face's
- * AddedToken). single_word: it counts only where no letter, mark, number or '_' touches it.
- * `normalized` makes no difference here: such tokens are matched in the raw text too.
+ * AddedToken). single_word: it counts only where no word character touches it; a match that does
+ * not count for that reason is passed over as a whole, as the tokenizers library does it.
+ *
+ * Two sets: tokens looked for in the raw text, and user-defined ones looked for in normalized text
+ * (TOKEN_NORMALIZED). Control tokens are always of the first, whatever the file says: what
+ * normalization turns into one was not written by the template.
  *
  * Seams are found once, at the start: a control token t is one when no added token can overlap an
  * occurrence of it and win. Those that could begin before it (an end of theirs is a beginning of
@@ -24,21 +28,25 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
-#include "router/text/pair_map.h"
+#include "router/text/normalize.h"
+#include "router/text/trie.h"
 
 enum begins { BEGINS_ANY = 1, BEGINS_USER_DEFINED = 2, BEGINS_CONTROL = 4 };
 
 struct added_tokens {
     const struct vocabulary *vocabulary;
-    struct pair_map edges; /* (node << 8 | byte) -> first: node below, second: id + 1 or 0 */
-    uint32_t nodes;
+    struct trie trie;    /* text -> id */
     uint8_t begins[256]; /* enum begins, by first byte */
     bool *seams;         /* by id */
 };
 
-static bool is_added(uint8_t type)
+/* SentencePiece's unigram scores its user-defined pieces like all others (unigram.c). */
+static bool is_added(const struct model_card *card, uint32_t id)
 {
-    return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
+    uint8_t type = card->token_types[id];
+    bool scored = card->sentencepiece && card->tokenizer == TOKENIZER_UNIGRAM;
+    return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN ||
+           (type == TOKEN_USER_DEFINED && !scored);
 }
 
 /* Start of the code point that ends at `at` > 0. */
@@ -50,37 +58,31 @@ static size_t step_back(const char *text, size_t at)
     return at;
 }
 
-static void insert(struct added_tokens *added, uint32_t id)
+/* What is looked for in the raw text. User-defined tokens of a file with flags are meant as they
+ * are written there; without flags (GGUF) a U+2581 in them is a space. */
+static const char *raw_text(const struct vocabulary *vocabulary, uint32_t id, size_t *ret_bytes)
 {
-    size_t bytes = 0;
-    const unsigned char *text = (const void *)vocabulary_text(added->vocabulary, id, &bytes);
-    uint32_t node = 0;
-    if (bytes == 0 || utf8_valid_bytes((const char *)text, bytes) != bytes)
+    const struct model_card *card = vocabulary->card;
+    if (card->token_flags != NULL && card->token_types[id] == TOKEN_USER_DEFINED)
+        return string_table_get(&card->tokens, id, ret_bytes);
+    return vocabulary_text(vocabulary, id, ret_bytes);
+}
+
+static bool in_normalized_text(const struct model_card *card, uint32_t id)
+{
+    return card->token_types[id] == TOKEN_USER_DEFINED && is_added(card, id) &&
+           card->token_flags != NULL && (card->token_flags[id] & TOKEN_NORMALIZED) != 0;
+}
+
+static void insert(struct added_tokens *added, uint32_t id, const char *text, size_t bytes)
+{
+    if (bytes == 0 || utf8_valid_bytes(text, bytes) != bytes)
         return; /* would cut a character in two */
-    added->begins[text[0]] |=
+    added->begins[(unsigned char)text[0]] |=
         BEGINS_ANY |
         (added->vocabulary->card->token_types[id] == TOKEN_USER_DEFINED ? BEGINS_USER_DEFINED
                                                                         : BEGINS_CONTROL);
-    for (size_t i = 0; i < bytes; i++) {
-        bool is_new = false;
-        struct pair_entry *edge =
-            pair_map_add(&added->edges, (uint64_t)node << 8 | text[i], &is_new);
-        if (is_new)
-            edge->first = added->nodes++;
-        node = edge->first;
-        if (i + 1 == bytes && edge->second == 0) /* the same text twice: the first id */
-            edge->second = id + 1;
-    }
-}
-
-/* The edge for one more byte, or NULL; moves *node on. */
-static const struct pair_entry *step(const struct added_tokens *added, uint32_t *node, char byte)
-{
-    const struct pair_entry *edge =
-        pair_map_find(&added->edges, (uint64_t)*node << 8 | (unsigned char)byte);
-    if (edge != NULL)
-        *node = edge->first;
-    return edge;
+    trie_add(&added->trie, text, bytes, id); /* the same text twice: the first id */
 }
 
 static bool is_control(const struct added_tokens *added, uint32_t id)
@@ -95,14 +97,14 @@ static bool is_control(const struct added_tokens *added, uint32_t id)
 static void mark_overlaps(struct added_tokens *added, const char *text, size_t bytes, bool *ends)
 {
     for (size_t from = 0; from < bytes; from++) {
-        uint32_t node = 0;
+        uint32_t node = 0, id = TRIE_NO_VALUE;
         for (size_t at = from; at < bytes; at++) {
-            const struct pair_entry *edge = step(added, &node, text[at]);
             bool last = at + 1 == bytes;
-            if (edge == NULL || (last && from == 0))
+            if (!trie_step(&added->trie, &node, (unsigned char)text[at], &id) ||
+                (last && from == 0))
                 break; /* nothing begins so, or `text` itself */
-            if (edge->second != 0)
-                added->seams[edge->second - 1] = false;
+            if (id != TRIE_NO_VALUE)
+                added->seams[id] = false;
             ends[node] = ends[node] || last;
         }
     }
@@ -112,15 +114,13 @@ static void mark_overlaps(struct added_tokens *added, const char *text, size_t b
 static bool is_apart(const struct added_tokens *added, uint32_t id, const bool *ends)
 {
     size_t bytes = 0;
-    const char *text = vocabulary_text(added->vocabulary, id, &bytes);
-    const struct pair_entry *edge = NULL;
-    uint32_t node = 0;
+    const char *text = raw_text(added->vocabulary, id, &bytes);
+    uint32_t node = 0, found = TRIE_NO_VALUE;
     for (size_t at = 0; at < bytes; at++) {
-        edge = step(added, &node, text[at]);
-        if (edge == NULL || ends[node])
+        if (!trie_step(&added->trie, &node, (unsigned char)text[at], &found) || ends[node])
             return false;
     }
-    return edge != NULL && edge->second == id + 1;
+    return found == id;
 }
 
 static bool is_border(struct unicode *unicode, uint32_t code_point)
@@ -133,7 +133,7 @@ static bool has_borders(const struct added_tokens *added, struct unicode *unicod
 {
     size_t bytes = 0;
     uint32_t length = 0;
-    const char *text = vocabulary_text(added->vocabulary, id, &bytes);
+    const char *text = raw_text(added->vocabulary, id, &bytes);
     return is_border(unicode, utf8_decode(text, &length)) &&
            is_border(unicode, utf8_decode(text + step_back(text, bytes), &length));
 }
@@ -143,15 +143,16 @@ static void find_seams(struct added_tokens *added, struct unicode *unicode)
     const struct vocabulary *vocabulary = added->vocabulary;
     const uint8_t *types = vocabulary->card->token_types, *flags = vocabulary->card->token_flags;
     const uint8_t contextual = TOKEN_LSTRIP | TOKEN_SINGLE_WORD;
-    bool *ends = mem_zalloc(added->nodes * sizeof(*ends));
+    bool *ends = mem_zalloc(added->trie.nodes * sizeof(*ends));
 
     added->seams = mem_zalloc((vocabulary->count + 1) * sizeof(*added->seams));
     for (uint32_t id = 0; id < vocabulary->count; id++)
         added->seams[id] = types[id] == TOKEN_CONTROL;
     for (uint32_t id = 0; id < vocabulary->count; id++) {
         size_t bytes = 0;
-        const char *text = vocabulary_text(vocabulary, id, &bytes);
-        if (is_added(types[id]) && utf8_valid_bytes(text, bytes) == bytes)
+        const char *text = raw_text(vocabulary, id, &bytes);
+        if (is_added(vocabulary->card, id) && !in_normalized_text(vocabulary->card, id) &&
+            utf8_valid_bytes(text, bytes) == bytes)
             mark_overlaps(added, text, bytes, ends);
     }
     for (uint32_t id = 0; id < vocabulary->count; id++)
@@ -169,19 +170,19 @@ bool added_tokens_next_seam(const struct added_tokens *added, const char *text, 
                             size_t end, struct added_match *ret_match, bool *ret_controls)
 {
     for (size_t start = at; start < end; start++) {
-        uint32_t node = 0;
+        uint32_t node = 0, id = TRIE_NO_VALUE;
         bool other = false;
         if ((added->begins[(unsigned char)text[start]] & BEGINS_CONTROL) == 0)
             continue;
-        for (size_t i = start; i < end; i++) {
-            const struct pair_entry *edge = step(added, &node, text[i]);
-            if (edge == NULL)
-                break;
-            if (edge->second != 0 && added->seams[edge->second - 1]) {
-                *ret_match = (struct added_match){start, i + 1, edge->second - 1};
+        for (size_t i = start;
+             i < end && trie_step(&added->trie, &node, (unsigned char)text[i], &id); i++) {
+            if (id == TRIE_NO_VALUE)
+                continue;
+            if (added->seams[id]) {
+                *ret_match = (struct added_match){start, i + 1, id};
                 return true; /* none is longer */
             }
-            other = other || (edge->second != 0 && is_control(added, edge->second - 1));
+            other = other || is_control(added, id);
         }
         if (other)
             *ret_controls = true;
@@ -195,21 +196,52 @@ struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary, struc
 {
     struct added_tokens *added = mem_zalloc(sizeof(*added));
     added->vocabulary = vocabulary;
-    added->nodes = 1;
-    pair_map_init(&added->edges, 0);
+    trie_init(&added->trie, 0);
     for (uint32_t id = 0; id < vocabulary->count; id++) {
-        if (is_added(vocabulary->card->token_types[id]))
-            insert(added, id);
+        size_t bytes = 0;
+        const char *text = raw_text(vocabulary, id, &bytes);
+        if (is_added(vocabulary->card, id) && !in_normalized_text(vocabulary->card, id))
+            insert(added, id, text, bytes);
     }
     find_seams(added, unicode);
     return added;
+}
+
+/* Their texts are normalized like any other where the card has steps; SentencePiece looks for them
+ * as they are stored. */
+struct added_tokens *added_tokens_new_normalized(const struct vocabulary *vocabulary,
+                                                 struct normalizer *normalizer)
+{
+    struct added_tokens *added = mem_zalloc(sizeof(*added));
+    added->vocabulary = vocabulary;
+    trie_init(&added->trie, 0);
+    for (uint32_t id = 0; id < vocabulary->count; id++) {
+        bool at_start = false;
+        size_t bytes = 0;
+        const char *text = NULL;
+        if (!in_normalized_text(vocabulary->card, id))
+            continue;
+        if (normalizer_has_steps(normalizer)) {
+            text = string_table_get(&vocabulary->card->tokens, id, &bytes);
+            if (utf8_valid_bytes(text, bytes) != bytes ||
+                normalizer_run(normalizer, text, bytes, &at_start, &text, &bytes) < 0)
+                continue;
+        } else {
+            text = vocabulary_text(vocabulary, id, &bytes);
+        }
+        insert(added, id, text, bytes);
+    }
+    if (added->trie.nodes > 1)
+        return added;
+    added_tokens_free(added);
+    return NULL;
 }
 
 void added_tokens_free(struct added_tokens *added)
 {
     if (added == NULL)
         return;
-    pair_map_done(&added->edges);
+    trie_done(&added->trie);
     mem_free(added->seams);
     mem_free(added);
 }
@@ -231,53 +263,34 @@ static bool touches_literal(struct added_search *search, size_t start, size_t en
     return false;
 }
 
-static bool is_word_bits(uint16_t bits)
-{
-    return (bits & (CP_LETTER | CP_MARK | CP_NUMBER)) != 0;
-}
-
-static bool stands_alone(struct unicode *unicode, const struct added_search *search, size_t start,
-                         size_t end)
+static bool stands_alone(const struct added_search *search, size_t start, size_t end)
 {
     uint32_t length = 0;
-    if (start > 0) {
-        uint32_t before = utf8_decode(search->text + step_back(search->text, start), &length);
-        if (before == '_' || is_word_bits(unicode_bits(unicode, before)))
-            return false;
-    }
-    if (end < search->bytes) {
-        uint32_t behind = utf8_decode(search->text + end, &length);
-        if (behind == '_' || is_word_bits(unicode_bits(unicode, behind)))
-            return false;
-    }
-    return true;
-}
-
-static bool counts(const struct added_tokens *added, struct unicode *unicode,
-                   struct added_search *search, uint32_t id, size_t start, size_t end)
-{
-    const struct model_card *card = added->vocabulary->card;
-    if (is_control(added, id) && (!search->control || touches_literal(search, start, end)))
+    if (start > 0 &&
+        unicode_is_word(utf8_decode(search->text + step_back(search->text, start), &length)))
         return false;
-    if (card->token_flags != NULL && (card->token_flags[id] & TOKEN_SINGLE_WORD) != 0)
-        return stands_alone(unicode, search, start, end);
-    return true;
+    return end == search->bytes || !unicode_is_word(utf8_decode(search->text + end, &length));
 }
 
-/* The longest match that begins at `start` and counts. */
-static bool match_at(const struct added_tokens *added, struct unicode *unicode,
-                     struct added_search *search, size_t start, struct added_match *ret_match)
+static bool is_recognised(const struct added_tokens *added, struct added_search *search,
+                          uint32_t id, size_t start, size_t end)
+{
+    return !is_control(added, id) || (search->control && !touches_literal(search, start, end));
+}
+
+/* The longest match that begins at `start` and is recognised. */
+static bool match_at(const struct added_tokens *added, struct added_search *search, size_t start,
+                     struct added_match *ret_match)
 {
     bool found = false;
-    uint32_t node = 0;
-    for (size_t at = start; at < search->bytes; at++) {
-        const struct pair_entry *edge = step(added, &node, search->text[at]);
-        if (edge == NULL)
-            break;
-        if (edge->second != 0 && counts(added, unicode, search, edge->second - 1, start, at + 1)) {
-            *ret_match = (struct added_match){start, at + 1, edge->second - 1};
-            found = true;
-        }
+    uint32_t node = 0, id = TRIE_NO_VALUE;
+    for (size_t at = start;
+         at < search->bytes && trie_step(&added->trie, &node, (unsigned char)search->text[at], &id);
+         at++) {
+        if (id == TRIE_NO_VALUE || !is_recognised(added, search, id, start, at + 1))
+            continue;
+        *ret_match = (struct added_match){start, at + 1, id};
+        found = true;
     }
     return found;
 }
@@ -312,13 +325,20 @@ bool added_tokens_next(const struct added_tokens *added, struct unicode *unicode
                        struct added_search *search, size_t at, struct added_match *ret_match)
 {
     const uint8_t wanted = search->control ? BEGINS_ANY : BEGINS_USER_DEFINED;
+    const uint8_t *flags = added->vocabulary->card->token_flags;
+    struct added_match match = {0};
     for (size_t start = at; start < search->bytes; start++) {
-        if ((added->begins[(unsigned char)search->text[start]] & wanted) == 0)
+        if ((added->begins[(unsigned char)search->text[start]] & wanted) == 0 ||
+            !match_at(added, search, start, &match))
             continue;
-        if (match_at(added, unicode, search, start, ret_match)) {
-            strip(added, unicode, search, at, ret_match);
-            return true;
+        if (flags != NULL && (flags[match.id] & TOKEN_SINGLE_WORD) != 0 &&
+            !stands_alone(search, match.start, match.end)) {
+            start = match.end - 1;
+            continue;
         }
+        strip(added, unicode, search, at, &match);
+        *ret_match = match;
+        return true;
     }
     return false;
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "router/text/normalize.h"
 #include "router/text/tokenizer.h"
 #include "router/text/unicode.h"
 #include "router/text/vocabulary.h"
@@ -31,6 +32,10 @@ struct added_match {
 
 /* The vocabulary must outlive it. */
 struct added_tokens *added_tokens_new(const struct vocabulary *vocabulary, struct unicode *unicode);
+/* The user-defined tokens that are looked for in normalized text; NULL: there are none. Only
+ * added_tokens_next is for these. */
+struct added_tokens *added_tokens_new_normalized(const struct vocabulary *vocabulary,
+                                                 struct normalizer *normalizer);
 void added_tokens_free(struct added_tokens *added);
 /* The first match at or after `at`; false: none until the end. `at` never goes back. */
 bool added_tokens_next(const struct added_tokens *added, struct unicode *unicode,

@@ -55,7 +55,8 @@ static uint32_t find_bytes(const struct vocabulary *vocabulary, const char *text
 static uint32_t find_part(const struct vocabulary *vocabulary, const char *text, size_t bytes,
                           uint32_t guess)
 {
-    if (bytes == 1 && vocabulary->byte_ids[(unsigned char)text[0]] != TOKEN_ID_NONE)
+    if (bytes == 1 && vocabulary->card->tokenizer == TOKENIZER_BPE &&
+        vocabulary->byte_ids[(unsigned char)text[0]] != TOKEN_ID_NONE)
         return vocabulary->byte_ids[(unsigned char)text[0]];
     if (guess < vocabulary->count && vocabulary->card->token_types[guess] == TOKEN_NORMAL) {
         size_t known_bytes = 0;

@@ -1,13 +1,12 @@
 /* detokenize.c - tokens end inside characters; clients must not see that.
  *
  *   held   0 to 3 bytes that are the beginning of a character
- *   byte   completes it -> written; continues it -> held; cannot belong to it -> each held byte
- * becomes U+FFFD and the byte is looked at again as a first byte
+ *   byte   completes it -> written; continues it -> held; cannot belong to it -> the held bytes
+ *          become U+FFFD and the byte is looked at again as a first byte
  *
- * So the text written is the same however its bytes are spread over tokens, and has one U+FFFD for
- * every byte that is part of no character. Control tokens' text is written when asked for; bytes
- * held before one wait for what comes after it only if its text is not written. Cost: valid text
- * that meets no held byte is copied as a whole. */
+ * So the text written is the same however its bytes are spread over tokens. Control tokens' text is
+ * written when asked for; bytes held before one wait for what comes after it only if its text is
+ * not written. Cost: valid text that meets no held byte is copied as a whole. */
 #include "router/text/detokenize.h"
 
 #include <errno.h>
@@ -19,15 +18,18 @@
 #define BAD_BYTE "\xef\xbf\xbd" /* U+FFFD */
 
 void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *tokenizer,
-                      bool keep_special, bool strip_first_space)
+                      bool keep_special, bool text_begins)
 {
     *detokenizer = (struct detokenizer){
-        .tokenizer = tokenizer, .keep_special = keep_special, .at_start = strip_first_space};
+        .tokenizer = tokenizer,
+        .keep_special = keep_special,
+        .strip = text_begins ? tokenizer_card(tokenizer)->decode_strip : DECODE_STRIP_NONE};
 }
 
 static void give_up(struct detokenizer *detokenizer, struct buffer *out)
 {
-    for (uint8_t i = 0; i < detokenizer->held_bytes; i++)
+    bool as_one = tokenizer_card(detokenizer->tokenizer)->tokenizer == TOKENIZER_BPE;
+    for (uint8_t i = 0; i < detokenizer->held_bytes && !(as_one && i > 0); i++)
         buffer_append(out, BAD_BYTE, sizeof(BAD_BYTE) - 1);
     detokenizer->held_bytes = 0;
 }
@@ -73,9 +75,14 @@ int detokenizer_push(struct detokenizer *detokenizer, uint32_t id, struct buffer
         return r;
     if ((control && !is_kept(detokenizer, id)) || bytes == 0)
         return 0;
-    if (detokenizer->at_start && text[0] == ' ')
+    if (detokenizer->strip != DECODE_STRIP_NONE && text[0] == ' ')
         at = 1;
-    detokenizer->at_start = false;
+    while (detokenizer->strip == DECODE_STRIP_SPACES && at < bytes && text[at] == ' ')
+        at++;
+    if (at < bytes || detokenizer->strip == DECODE_STRIP_SPACE)
+        detokenizer->strip = DECODE_STRIP_NONE;
+    if (detokenizer->bytes != NULL)
+        buffer_append(detokenizer->bytes, text + at, bytes - at);
     while (at < bytes) {
         size_t valid = detokenizer->held_bytes == 0 ? utf8_valid_bytes(text + at, bytes - at) : 0;
         buffer_append(out, text + at, valid);

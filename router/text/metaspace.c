@@ -1,7 +1,6 @@
-/* metaspace.c - SentencePiece writes a space as U+2581 and may put one before a text.
+/* metaspace.c - a literal U+2581 in a text is to SentencePiece the same as a space.
  *
- * The vocabulary is decoded to plain bytes, so text needs no escaping, only the other way round: a
- * literal U+2581 is the same to SentencePiece as a space, so it becomes one.
+ * The vocabulary is decoded to plain bytes, so text needs no escaping, only the other way round.
  *
  * Cutting at spaces is our own short cut, exact where no token has a space after another character
  * (vocabulary.space_starts_words): no merge can then cross such a border, and the words are short
@@ -12,37 +11,34 @@
 
 #include "proto/base/assert.h"
 
-void metaspace_normalize(const char *text, size_t bytes, bool prefix, bool collapse,
-                         struct buffer *out)
+#define LOW_LINE "\xe2\x96\x81"
+
+size_t metaspace_length(const char *text, size_t bytes)
 {
-    bool pending = false, begun = false; /* a space waits for the next character; had one already */
-    size_t copied = 0;
-    if (prefix)
+    if (bytes > 0 && text[0] == ' ')
+        return 1;
+    return bytes >= 3 && memcmp(text, LOW_LINE, 3) == 0 ? 3 : 0;
+}
+
+size_t metaspace_find(const char *text, size_t bytes, size_t at)
+{
+    while (at < bytes && metaspace_length(text + at, bytes - at) == 0)
+        at++;
+    return at < bytes ? at : bytes;
+}
+
+bool metaspace_plain(const char *text, size_t bytes, struct buffer *out)
+{
+    const char *found = memmem(text, bytes, LOW_LINE, 3), *end = text + bytes;
+    if (found == NULL)
+        return false;
+    for (; found != NULL; found = memmem(text, (size_t)(end - text), LOW_LINE, 3)) {
+        buffer_append(out, text, (size_t)(found - text));
         buffer_append_char(out, ' ');
-    for (size_t at = 0; at < bytes;) {
-        size_t length = 1;
-        bool is_space = text[at] == ' ';
-        if (text[at] == '\xe2' && bytes - at >= 3 && memcmp(text + at, "\xe2\x96\x81", 3) == 0) {
-            is_space = true;
-            length = 3;
-        }
-        if (is_space && (collapse || length == 3)) {
-            buffer_append(out, text + copied, at - copied);
-            copied = at + length;
-            if (collapse)
-                pending = begun;
-            else
-                buffer_append_char(out, ' ');
-        } else {
-            if (pending) {
-                buffer_append_char(out, ' ');
-                pending = false;
-            }
-            begun = true;
-        }
-        at += length;
+        text = found + 3;
     }
-    buffer_append(out, text + copied, bytes - copied);
+    buffer_append(out, text, (size_t)(end - text));
+    return true;
 }
 
 size_t metaspace_word(const char *text, size_t bytes)

@@ -1,324 +1,182 @@
-/* pretokenize.c - which patterns a model cuts its text with, and cutting.
+/* pretokenize.c - cutting text into words, step by step.
  *
- *   text --pattern 0--> pieces --pattern 1--> pieces ... --> words       (depth first, no lists)
+ *   text --step 0--> pieces --step 1--> pieces ... --> words       (depth first, no lists)
  *
- * A pattern whose text is known runs as a hand-written scanner (pretokenize_scan.c); any other is
- * compiled by PCRE2 with JIT. `\s` is rewritten on the way to the White_Space property, because
- * PCRE2's own \s also takes U+180E. Two notations of one pattern are two rows of `scanners`.
+ * A pattern whose text is known runs as a hand-written scanner (pretokenize_scan.c); any other by
+ * PCRE2 (regex.c). What a step does with its matches (kept apart, dropped, joined to a neighbour)
+ * is one small automaton, `cut_feed`: it is fed the pieces in order and hands on those that are
+ * finished.
  *
  * Cost: scanners are linear. So is PCRE2 for every pattern in the tables; a pattern from a model's
- * own file is as good as its author made it, bounded by MATCH_LIMIT per start. When PCRE2 gives up,
- * the rest of the piece is one word. Invariant: the words joined are the text, whatever the
- * patterns do. */
+ * own file is bounded by regex.c's limit. When PCRE2 gives up, the rest of the piece is one word.
+ * Invariant: no step invents text but PrefixSpace and Metaspace, and those one space. */
 #include "router/text/pretokenize.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include "proto/base/assert.h"
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
-#include "router/text/pretokenize_scan.h"
+#include "proto/token_text.h"
+#include "router/text/metaspace.h"
+#include "router/text/pretokenize_names.h"
+#include "router/text/regex.h"
 
-#define MATCH_LIMIT 10000000u
-#define JIT_STACK_MIN (32u << 10)
-#define JIT_STACK_MAX (4u << 20)
-#define PATTERN_BYTES_MAX (64u << 10)
-#define WHITE_SPACE                                                                             \
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
-    "\\x{205f}\\x{3000}"
+#define TEXT_BYTES_MAX ((size_t)1 << 31)
+#define SCRATCH_KEPT (1u << 20)
 
-#define NEWLINE "[\r\n]"
-#define NEWLINE_ESCAPED "[\\r\\n]"
-#define DIGIT "\\p{N}"
-#define DIGITS "\\p{N}+"
-#define DIGITS_3 "\\p{N}{1,3}"
-#define TRAILING_SPACE "\\s+$"
-#define SPACES "\\s+(?!\\S)|\\s+"
-#define GPT2_SHORT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
-#define GPT2 GPT2_SHORT "|\\s+"
-#define ANY_CASE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define OTHERS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" SPACES
-#define LLAMA3 ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" OTHERS
-#define CL100K                                                         \
-    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}" \
-    "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|" SPACES
-#define QWEN2 ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" OTHERS
-#define QWEN35                                               \
-    ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}" \
-             "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" SPACES
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASED(suffix)                                                                             \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
-    "*" suffix
-#define OTHERS_SLASH "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" SPACES
-#define O200K CASED(ANY_CASE "?") "|\\p{N}{1,3}" OTHERS_SLASH
-#define TEKKEN CASED("") "|\\p{N}" OTHERS_SLASH
-#define DEEPSEEK3                                           \
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
-    "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|" SPACES
-/* In escapes, because editors like to normalise some of these characters into others. */
-#define DEEPSEEK_LETTERS                                                                        \
-    "\\s?[A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"         \
-    "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"      \
-    "\\x{37f}\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}"               \
-    "\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}" \
-    "\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}"              \
-    "\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}"              \
-    "\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}"      \
-    "\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}"     \
-    "\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}"              \
-    "\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}"      \
-    "\\x{2119}-\\x{211d}\\x{2124}\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}"      \
-    "\\x{2139}\\x{213c}-\\x{213f}\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}"                \
-    "\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}"               \
-    "\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}\\x{a771}-\\x{a787}"              \
-    "\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}"              \
-    "\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}"          \
-    "\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}"      \
-    "\\x{1e900}-\\x{1e943}]+"
-#define DEEPSEEK_PUNCT "\\s?[!-/:-~！-／：-～‘-‟　-。]+"
-#define DEEPSEEK_CJK "[一-龥ࠀ-一가-퟿]+"
-#define FALCON_PUNCT "[\\p{P}\\$\\+<=>\\^~\\|`]+"
-#define BLOOM " ?[^(\\s|.,!?…。，、।۔،)]+"
-
-struct scanner {
-    const char *pattern;
-    scan_fn scan;
-    struct scan_rules rules;
+enum step_kind {
+    STEP_REGEX = 0,
+    STEP_SCAN,
+    STEP_TRAILING_SPACE,
+    STEP_PREFIX_SPACE,
+    STEP_METASPACE,
+    STEP_WHOLE,
+    STEP_BYTES, /* the piece in the byte alphabet, so that a byte is a character to later steps */
 };
 
-static const struct scanner scanners[] = {
-    {GPT2, scan_gpt2, {0}},
-    {GPT2_SHORT, scan_gpt2, {0}}, /* the space it leaves between two words is a piece as well */
-    {LLAMA3, scan_llama3, {.letters = CP_LETTER, .digits_max = 3}},
-    {CL100K, scan_llama3, {.letters = CP_LETTER, .digits_max = 3}},
-    {QWEN2, scan_llama3, {.letters = CP_LETTER, .digits_max = 1}},
-    {QWEN35, scan_llama3, {.letters = CP_LETTER | CP_MARK, .digits_max = 1}},
-    {O200K,
-     scan_o200k,
-     {.letters = CP_LETTER, .digits_max = 3, .contraction_suffix = true, .slash = true}},
-    {TEKKEN, scan_o200k, {.letters = CP_LETTER, .digits_max = 1, .slash = true}},
-    {DEEPSEEK3, scan_deepseek3, {0}},
-    {DIGIT, scan_digits, {.digits_max = 1}},
-    {DIGITS, scan_digits, {.digits_max = UINT32_MAX}},
-    {DIGITS_3, scan_digits, {.digits_max = 3}},
-    {NEWLINE, scan_newline, {0}},
-    {NEWLINE_ESCAPED, scan_newline, {0}},
+/* What becomes of matches and of the text between them. */
+enum cut_mode {
+    CUT_SPLIT = 0,      /* both are pieces */
+    CUT_KEEP,           /* matches only */
+    CUT_REMOVE,         /* what lies between only */
+    CUT_CONTIGUOUS,     /* matches that touch are one piece */
+    CUT_MERGE_PREVIOUS, /* a match ends the piece before it */
+    CUT_MERGE_NEXT,     /* a match begins the piece behind it */
+    CUT_MODES
 };
-
-struct pre_name {
-    const char *name;
-    const char *patterns[6];
-    struct pretokenize_traits traits;
-};
-
-/* GGUF's tokenizer.ggml.pre (llama.cpp's names) -> the patterns of that model's own tokenizer.json.
- */
-static const struct pre_name pre_names[] = {
-    {"gpt-2", {GPT2}, {0}},
-    {"default", {GPT2}, {0}}, /* the converter did not know: the commonest guess */
-    {"phi-2", {GPT2}, {0}},
-    {"mpt", {GPT2}, {0}},
-    {"olmo", {GPT2}, {0}},
-    {"jais", {GPT2}, {0}},
-    {"trillion", {GPT2}, {0}},
-    {"granite-docling", {GPT2}, {0}},
-    {"gigachat", {GPT2}, {0}},
-    {"a.x-4.0", {GPT2}, {0}},
-    {"mellum", {GPT2}, {0}},
-    {"starcoder", {DIGIT, GPT2}, {0}},
-    {"smollm", {DIGIT, GPT2}, {0}},
-    {"refact", {DIGIT, GPT2}, {0}},
-    {"command-r", {DIGIT, GPT2}, {0}},
-    {"codeshell", {DIGIT, GPT2}, {0}},
-    {"exaone", {DIGIT, GPT2}, {0}},
-    {"minerva-7b", {DIGIT, GPT2}, {0}},
-    {"llama-bpe", {LLAMA3}, {.ignore_merges = true}},
-    {"llama3", {LLAMA3}, {.ignore_merges = true}},
-    {"llama-v3", {LLAMA3}, {.ignore_merges = true}},
-    {"falcon3", {LLAMA3}, {.ignore_merges = true}},
-    {"falcon-h1", {LLAMA3}, {.ignore_merges = true}},
-    {"pixtral", {LLAMA3}, {.ignore_merges = true}},
-    {"lfm2", {LLAMA3}, {.ignore_merges = true}},
-    {"midm-2.0", {LLAMA3}, {.ignore_merges = true}},
-    {"dbrx", {LLAMA3}, {0}},
-    {"smaug-bpe", {LLAMA3}, {0}},
-    {"glm4", {LLAMA3}, {0}},
-    {"chatglm-bpe", {LLAMA3}, {0}},
-    {"phi-4", {LLAMA3}, {0}},
-    {"cl100k", {LLAMA3}, {0}},
-    {"qwen2", {QWEN2}, {.normalize_nfc = true}},
-    {"qwen35", {QWEN35}, {.normalize_nfc = true}},
-    {"deepseek-r1-qwen", {QWEN2}, {0}},
-    {"stablelm2", {QWEN2}, {0}},
-    {"hunyuan", {QWEN2}, {0}},
-    {"megrez", {QWEN2}, {0}},
-    {"gpt-4o", {O200K}, {0}},
-    {"o200k", {O200K}, {0}},
-    {"llama4", {O200K}, {0}},
-    {"tekken", {TEKKEN}, {.ignore_merges = true}},
-    {"deepseek-llm",
-     {NEWLINE, DEEPSEEK_LETTERS, DEEPSEEK_PUNCT, TRAILING_SPACE, DEEPSEEK_CJK, DIGIT},
-     {0}},
-    {"deepseek-coder", {NEWLINE, "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_CJK, DIGIT}, {0}},
-    {"deepseek-v3", {DIGITS_3, "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}, {0}},
-    {"hunyuan-dense", {DIGITS_3, "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}, {0}},
-    {"falcon", {FALCON_PUNCT, GPT2, "[0-9][0-9][0-9]"}, {0}},
-    {"bloom", {BLOOM}, {0}},
-    {"poro-chat", {BLOOM}, {0}},
-    {"gpt3-finnish", {BLOOM}, {0}},
-    {"viking", {BLOOM, DIGIT}, {0}},
-};
-
-enum step_kind { STEP_REGEX = 0, STEP_SCAN, STEP_TRAILING_SPACE };
+static const char *const cut_words[CUT_MODES] = {"Split",      "Keep",          "Remove",
+                                                 "Contiguous", "MergePrevious", "MergeNext"};
+enum metaspace_prefix { METASPACE_NEVER = 0, METASPACE_FIRST, METASPACE_ALWAYS };
 
 struct step {
     enum step_kind kind;
-    const struct scanner *scanner;
+    enum cut_mode mode;
+    const struct pretokenize_scanner *scanner;
     char *pattern;
-    pcre2_code *code; /* compiled when needed */
+    struct regex *regex; /* compiled when needed */
+    enum metaspace_prefix prefix;
+    bool metaspace_split;
+    struct buffer scratch; /* the piece at work with a space in front, or in the byte alphabet */
 };
 
 struct pretokenizer {
     struct unicode *unicode;
-    struct step steps[PRETOKENIZE_PATTERNS_MAX];
+    struct step steps[MODEL_CARD_STEPS_MAX];
     uint32_t steps_count;
-    pcre2_match_data *match; /* NULL: no step needs PCRE2 */
-    pcre2_match_context *context;
-    pcre2_jit_stack *jit_stack;
+    bool bytes; /* some step is STEP_BYTES: words have to be turned back */
 };
 
 /* --- setting up ------------------------------------------------------------------------------ */
 
-/* \s and \S -> White_Space; everything else as it is. \S inside [] stays PCRE2's own. */
-static void rewrite_white_space(const char *pattern, struct buffer *out)
+static int step_compile(struct step *step, struct errmsg *err)
 {
-    bool in_class = false;
-    for (const char *at = pattern; *at != '\0'; at++) {
-        if (*at == '\\' && at[1] == 's') {
-            buffer_append_text(out, in_class ? WHITE_SPACE : "[" WHITE_SPACE "]");
-            at++;
-        } else if (*at == '\\' && at[1] == 'S' && !in_class) {
-            buffer_append_text(out, "[^" WHITE_SPACE "]");
-            at++;
-        } else if (*at == '\\' && at[1] != '\0') {
-            buffer_append(out, at, 2);
-            at++;
-        } else {
-            if (*at == '[' && !in_class)
-                in_class = true;
-            else if (*at == ']' && in_class)
-                in_class = false;
-            buffer_append_char(out, *at);
-        }
-    }
+    return regex_new(step->pattern, strlen(step->pattern), &step->regex, err);
 }
 
-static int compile(const char *pattern, pcre2_code **ret_code, struct errmsg *err)
+static int add_pattern(struct pretokenizer *pre, enum cut_mode mode, const char *pattern,
+                       size_t bytes, struct errmsg *err)
 {
-    struct buffer text;
-    PCRE2_SIZE offset = 0;
-    int code = 0, r = 0;
-    buffer_init(&text, PATTERN_BYTES_MAX);
-    rewrite_white_space(pattern, &text);
-    if (buffer_finish(&text) < 0) {
-        r = errmsg_set(err, -EINVAL, "pre-tokenizer pattern is longer than %u bytes",
-                       PATTERN_BYTES_MAX);
-        goto out;
-    }
-    pcre2_code *compiled =
-        pcre2_compile((PCRE2_SPTR)text.data, text.bytes,
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &offset, NULL);
-    if (compiled == NULL) {
-        PCRE2_UCHAR why[128] = "";
-        (void)pcre2_get_error_message(code, why, sizeof(why));
-        r = errmsg_set(err, -EINVAL, "pre-tokenizer pattern '%.100s': %s", pattern,
-                       (const char *)why);
-        goto out;
-    }
-    (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without JIT it is only slower */
-    *ret_code = compiled;
-out:
-    buffer_done(&text);
-    return r;
-}
-
-static int step_compile(struct pretokenizer *pre, struct step *step, struct errmsg *err)
-{
-    int r = compile(step->pattern, &step->code, err);
-    if (r < 0 || pre->match != NULL)
-        return r;
-    pre->match = pcre2_match_data_create(1, NULL);
-    pre->context = pcre2_match_context_create(NULL);
-    pre->jit_stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, NULL);
-    ASSERT(pre->match != NULL && pre->context != NULL);
-    (void)pcre2_set_match_limit(pre->context, MATCH_LIMIT);
-    pcre2_jit_stack_assign(pre->context, NULL, pre->jit_stack);
-    return 0;
-}
-
-static int add_step(struct pretokenizer *pre, const char *pattern, size_t bytes, struct errmsg *err)
-{
-    ASSERT(pre->steps_count < PRETOKENIZE_PATTERNS_MAX);
+    ASSERT(pre->steps_count < MODEL_CARD_STEPS_MAX);
     if (bytes == 0 || memchr(pattern, '\0', bytes) != NULL)
         return errmsg_set(err, -EINVAL, "pre-tokenizer pattern %u is empty or holds a NUL",
                           pre->steps_count);
+    bool has_newlines = true;
+    for (uint32_t i = 0; i < pre->steps_count; i++)
+        has_newlines = has_newlines && (pre->steps[i].pattern == NULL ||
+                                        !pretokenize_is_newline(pre->steps[i].pattern));
     struct step *step = &pre->steps[pre->steps_count++];
+    buffer_init(&step->scratch, 0);
+    step->mode = mode;
     step->pattern = mem_strndup(pattern, bytes);
-    for (size_t i = 0; i < sizeof(scanners) / sizeof(scanners[0]); i++) {
-        if (strcmp(scanners[i].pattern, step->pattern) == 0) {
-            step->kind = STEP_SCAN;
-            step->scanner = &scanners[i];
-            return 0;
-        }
+    step->scanner = pretokenize_scanner(step->pattern);
+    if (step->scanner != NULL) {
+        step->kind = STEP_SCAN;
+        return 0;
     }
-    if (strcmp(step->pattern, TRAILING_SPACE) == 0) {
+    if (mode == CUT_SPLIT && !has_newlines && pretokenize_is_trailing_space(step->pattern)) {
         step->kind = STEP_TRAILING_SPACE;
         return 0;
     }
     step->kind = STEP_REGEX;
-    return step_compile(pre, step, err);
-}
-
-static int unknown_name(const char *name, struct errmsg *err)
-{
-    char list[ERRMSG_MAX] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < sizeof(pre_names) / sizeof(pre_names[0]); i++) {
-        size_t bytes = strlen(pre_names[i].name);
-        if (used + bytes + 2 > sizeof(list))
-            break;
-        memcpy(list + used, pre_names[i].name, bytes);
-        list[used + bytes] = ' ';
-        used += bytes + 1;
-        list[used] = '\0';
-    }
-    return errmsg_set(err, -ENOTSUP, "unknown pre-tokenizer '%s'; known: %s", name, list);
+    int r = step_compile(step, err);
+    return r < 0 ? errmsg_prefix(err, r, "pre-tokenizer") : 0;
 }
 
 static int add_named(struct pretokenizer *pre, const char *name, struct pretokenize_traits *traits,
                      struct errmsg *err)
 {
-    if (name == NULL || name[0] == '\0')
-        name = "default";
-    for (size_t i = 0; i < sizeof(pre_names) / sizeof(pre_names[0]); i++) {
-        const struct pre_name *row = &pre_names[i];
-        if (strcmp(row->name, name) != 0)
+    const struct pretokenize_name *row =
+        pretokenize_name(name == NULL || name[0] == '\0' ? "default" : name, err);
+    if (row == NULL)
+        return -ENOTSUP;
+    *traits = row->traits;
+    for (size_t i = 0; i < PRETOKENIZE_NAME_PATTERNS && row->patterns[i] != NULL; i++) {
+        int r = add_pattern(pre, CUT_SPLIT, row->patterns[i], strlen(row->patterns[i]), err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static bool begins(const char *text, size_t bytes, const char *word)
+{
+    size_t word_bytes = strlen(word);
+    return bytes >= word_bytes && memcmp(text, word, word_bytes) == 0 &&
+           (bytes == word_bytes || text[word_bytes] == ' ');
+}
+
+static int add_metaspace(struct pretokenizer *pre, const char *arguments, size_t bytes,
+                         struct errmsg *err)
+{
+    struct step *step = &pre->steps[pre->steps_count++];
+    buffer_init(&step->scratch, TEXT_BYTES_MAX);
+    step->kind = STEP_METASPACE;
+    if (begins(arguments, bytes, "Always"))
+        step->prefix = METASPACE_ALWAYS;
+    else if (begins(arguments, bytes, "First"))
+        step->prefix = METASPACE_FIRST;
+    else if (!begins(arguments, bytes, "Never"))
+        return errmsg_set(err, -ENOTSUP, "pre-tokenizer Metaspace: Always, First or Never");
+    const char *split = memchr(arguments, ' ', bytes);
+    step->metaspace_split = split != NULL;
+    return 0;
+}
+
+/* Steps without an argument. */
+static const struct {
+    const char *word;
+    enum step_kind kind;
+} plain_steps[] = {
+    {"PrefixSpace", STEP_PREFIX_SPACE}, {"Whole", STEP_WHOLE}, {"Bytes", STEP_BYTES}};
+
+/* A step as the card spells it. */
+static int add_step(struct pretokenizer *pre, const char *text, size_t bytes, struct errmsg *err)
+{
+    if (pre->steps_count > 0 && pre->steps[pre->steps_count - 1].kind == STEP_METASPACE)
+        return errmsg_set(err, -ENOTSUP, "pre-tokenizer Metaspace must be the last step");
+    for (size_t i = 0; i < sizeof(plain_steps) / sizeof(plain_steps[0]); i++) {
+        if (!begins(text, bytes, plain_steps[i].word))
             continue;
-        *traits = row->traits;
-        for (size_t p = 0; p < 6 && row->patterns[p] != NULL; p++) {
-            int r = add_step(pre, row->patterns[p], strlen(row->patterns[p]), err);
-            if (r < 0)
-                return r;
-        }
+        struct step *step = &pre->steps[pre->steps_count++];
+        buffer_init(&step->scratch, TEXT_BYTES_MAX);
+        step->kind = plain_steps[i].kind;
+        pre->bytes = pre->bytes || step->kind == STEP_BYTES;
         return 0;
     }
-    return unknown_name(name, err);
+    if (begins(text, bytes, "Metaspace") && bytes > 10)
+        return add_metaspace(pre, text + 10, bytes - 10, err);
+    for (int mode = 0; mode < CUT_MODES; mode++) {
+        size_t word_bytes = strlen(cut_words[mode]);
+        if (begins(text, bytes, cut_words[mode]) && bytes > word_bytes)
+            return add_pattern(pre, (enum cut_mode)mode, text + word_bytes + 1,
+                               bytes - word_bytes - 1, err);
+    }
+    return errmsg_set(err, -ENOTSUP,
+                      "unknown pre-tokenizer step '%.*s'; known: Split Keep Remove Contiguous "
+                      "MergePrevious MergeNext PrefixSpace Whole Bytes Metaspace",
+                      (int)(bytes > 100 ? 100 : bytes), text);
 }
 
 int pretokenizer_new(const struct model_card *card, struct unicode *unicode,
@@ -329,15 +187,15 @@ int pretokenizer_new(const struct model_card *card, struct unicode *unicode,
     struct pretokenize_traits traits = {0};
     int r = 0;
     pre->unicode = unicode;
-    if (card->patterns.count > PRETOKENIZE_PATTERNS_MAX)
-        r = errmsg_set(err, -EINVAL, "%u pre-tokenizer patterns, at most %u", card->patterns.count,
-                       PRETOKENIZE_PATTERNS_MAX);
-    for (uint32_t i = 0; r == 0 && i < card->patterns.count; i++) {
+    if (card->pretokenizers.count > MODEL_CARD_STEPS_MAX)
+        r = errmsg_set(err, -EINVAL, "%u pre-tokenizer steps, at most %u",
+                       card->pretokenizers.count, MODEL_CARD_STEPS_MAX);
+    for (uint32_t i = 0; r == 0 && i < card->pretokenizers.count; i++) {
         size_t bytes = 0;
-        const char *pattern = string_table_get(&card->patterns, i, &bytes);
-        r = add_step(pre, pattern, bytes, err);
+        const char *text = string_table_get(&card->pretokenizers, i, &bytes);
+        r = add_step(pre, text, bytes, err);
     }
-    if (r == 0 && card->patterns.count == 0)
+    if (r == 0 && card->pretokenizers.count == 0 && card->tokenizer == TOKENIZER_BPE)
         r = add_named(pre, card->pre, &traits, err);
     if (r < 0) {
         pretokenizer_free(pre);
@@ -354,20 +212,30 @@ void pretokenizer_free(struct pretokenizer *pre)
         return;
     for (uint32_t i = 0; i < pre->steps_count; i++) {
         mem_free(pre->steps[i].pattern);
-        pcre2_code_free(pre->steps[i].code);
+        regex_free(pre->steps[i].regex);
+        buffer_done(&pre->steps[i].scratch);
     }
-    pcre2_match_data_free(pre->match);
-    pcre2_match_context_free(pre->context);
-    pcre2_jit_stack_free(pre->jit_stack);
     mem_free(pre);
+}
+
+bool pretokenizer_is_whole(const struct pretokenizer *pre)
+{
+    return pre->steps_count == 0;
+}
+
+bool pretokenizer_gives_alphabet(const struct pretokenizer *pre)
+{
+    return pre->bytes;
 }
 
 void pretokenizer_use_regex_only(struct pretokenizer *pre)
 {
     for (uint32_t i = 0; i < pre->steps_count; i++) {
         struct step *step = &pre->steps[i];
-        if (step->code == NULL) {
-            int r = step_compile(pre, step, NULL);
+        if (step->kind != STEP_SCAN && step->kind != STEP_TRAILING_SPACE)
+            continue;
+        if (step->regex == NULL) {
+            int r = step_compile(step, NULL);
             ASSERT(r == 0);
         }
         step->kind = STEP_REGEX;
@@ -382,99 +250,229 @@ struct split {
     void *owner;
 };
 
-static int split_piece(const struct split *split, uint32_t at_step, const char *text, size_t bytes);
+/* A piece; at_start: it begins where the whole text begins. */
+struct piece {
+    const char *text;
+    size_t bytes;
+    bool at_start;
+};
 
-static int emit(const struct split *split, uint32_t at_step, const char *text, size_t start,
-                size_t end)
+static int split_piece(const struct split *split, uint32_t at_step, struct piece piece);
+
+static int emit(const struct split *split, uint32_t at_step, const struct piece *whole,
+                size_t start, size_t end)
 {
     if (start == end)
         return 0;
     if (at_step + 1 == split->pre->steps_count)
-        return split->word(split->owner, text + start, end - start);
-    return split_piece(split, at_step + 1, text + start, end - start);
+        return split->word(split->owner, whole->text + start, end - start);
+    return split_piece(
+        split, at_step + 1,
+        (struct piece){whole->text + start, end - start, whole->at_start && start == 0});
 }
 
-static int split_by_scan(const struct split *split, uint32_t at_step, const char *text,
-                         size_t bytes)
+/* Pieces of one step on their way to the next. What is held is [start, end). */
+struct cut {
+    const struct split *split;
+    const struct piece *whole;
+    uint32_t at_step;
+    enum cut_mode mode;
+    size_t start, end;
+    bool held_match;
+};
+
+static int cut_flush(struct cut *cut)
 {
-    const struct scanner *scanner = split->pre->steps[at_step].scanner;
-    size_t gap = 0;
+    size_t start = cut->start, end = cut->end;
+    cut->start = cut->end;
+    return emit(cut->split, cut->at_step, cut->whole, start, end);
+}
+
+/* The next range [cut->end, end): a match, or what lies between. In order, nothing left out. */
+static int cut_feed(struct cut *cut, size_t end, bool match)
+{
+    bool joins = false, dropped = false;
+    if (end == cut->end)
+        return 0;
+    switch (cut->mode) {
+    case CUT_SPLIT:
+        break;
+    case CUT_KEEP:
+        dropped = !match;
+        break;
+    case CUT_REMOVE:
+        dropped = match;
+        break;
+    case CUT_CONTIGUOUS:
+        joins = match && cut->held_match;
+        break;
+    case CUT_MERGE_PREVIOUS:
+        joins = match && !cut->held_match;
+        break;
+    default:
+        joins = !match && cut->held_match;
+        break;
+    }
+    int r = joins ? 0 : cut_flush(cut);
+    cut->end = end;
+    cut->held_match = match;
+    if (dropped)
+        cut->start = end;
+    return r;
+}
+
+static int split_by_scan(struct cut *cut)
+{
+    const struct pretokenize_scanner *scanner = cut->split->pre->steps[cut->at_step].scanner;
+    struct unicode *unicode = cut->split->pre->unicode;
+    const char *text = cut->whole->text;
+    size_t bytes = cut->whole->bytes;
     int r = 0;
     for (size_t at = 0; at < bytes && r == 0;) {
-        size_t end = scanner->scan(split->pre->unicode, text, at, bytes, &scanner->rules);
+        size_t end = scanner->scan(unicode, text, at, bytes, &scanner->rules);
         if (end == at) { /* nothing starts here: it belongs to the gap */
             uint32_t length = 0;
             (void)utf8_decode(text + at, &length);
             at += length;
             continue;
         }
-        r = emit(split, at_step, text, gap, at);
+        r = cut_feed(cut, at, false);
         if (r == 0)
-            r = emit(split, at_step, text, at, end);
-        at = gap = end;
+            r = cut_feed(cut, end, true);
+        at = end;
     }
-    return r == 0 ? emit(split, at_step, text, gap, bytes) : r;
+    return r;
 }
 
 /* A regex engine tries \s+$ at every white space of every run; one pass finds the last run. */
-static int split_trailing_space(const struct split *split, uint32_t at_step, const char *text,
-                                size_t bytes)
+static int split_trailing_space(struct cut *cut)
 {
-    size_t space = bytes; /* where the run of white space that we are in began */
+    const char *text = cut->whole->text;
+    size_t bytes = cut->whole->bytes, space = bytes; /* where the run that we are in began */
     for (size_t at = 0; at < bytes;) {
         uint32_t length = 0;
-        bool is_space =
-            (unicode_bits(split->pre->unicode, utf8_decode(text + at, &length)) & CP_SPACE) != 0;
-        if (!is_space)
+        uint16_t bits = unicode_bits(cut->split->pre->unicode, utf8_decode(text + at, &length));
+        if ((bits & CP_SPACE) == 0)
             space = bytes;
         else if (space == bytes)
             space = at;
         at += length;
     }
-    int r = emit(split, at_step, text, 0, space);
-    return r == 0 ? emit(split, at_step, text, space, bytes) : r;
+    int r = cut_feed(cut, space, false);
+    return r == 0 ? cut_feed(cut, bytes, true) : r;
 }
 
-static int split_by_regex(const struct split *split, uint32_t at_step, const char *text,
-                          size_t bytes)
+static int split_by_regex(struct cut *cut)
 {
-    struct pretokenizer *pre = split->pre;
-    size_t at = 0;
-    while (at < bytes) {
-        int found = pcre2_match(pre->steps[at_step].code, (PCRE2_SPTR)text, bytes, at,
-                                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, pre->match, pre->context);
-        if (found < 0)
-            break;
-        const PCRE2_SIZE *range = pcre2_get_ovector_pointer(pre->match);
-        size_t start = range[0], end = range[1]; /* copied: the next step uses the same memory */
-        if (start < at || end <= start)
-            break; /* \K in a lookaround can do that */
-        int r = emit(split, at_step, text, at, start);
+    struct regex *regex = cut->split->pre->steps[cut->at_step].regex;
+    size_t at = 0, start = 0, end = 0, bytes = cut->whole->bytes;
+    int r = 0;
+    while (r == 0 && at < bytes && regex_find(regex, cut->whole->text, bytes, at, &start, &end)) {
+        r = cut_feed(cut, start, false);
         if (r == 0)
-            r = emit(split, at_step, text, start, end);
-        if (r != 0)
-            return r;
+            r = cut_feed(cut, end, true);
         at = end;
     }
-    return emit(split, at_step, text, at, bytes);
+    return r;
 }
 
-static int split_piece(const struct split *split, uint32_t at_step, const char *text, size_t bytes)
+static struct buffer *clear_scratch(struct step *step)
 {
-    switch (split->pre->steps[at_step].kind) {
-    case STEP_SCAN:
-        return split_by_scan(split, at_step, text, bytes);
-    case STEP_TRAILING_SPACE:
-        return split_trailing_space(split, at_step, text, bytes);
-    default:
-        return split_by_regex(split, at_step, text, bytes);
+    if (step->scratch.capacity > SCRATCH_KEPT) {
+        buffer_done(&step->scratch);
+        buffer_init(&step->scratch, TEXT_BYTES_MAX);
     }
+    buffer_clear(&step->scratch);
+    return &step->scratch;
 }
 
-int pretokenizer_split(struct pretokenizer *pre, const char *text, size_t bytes,
+static int take_scratch(const struct step *step, struct piece *piece)
+{
+    if (buffer_finish(&step->scratch) < 0)
+        return -E2BIG;
+    piece->text = step->scratch.data;
+    piece->bytes = step->scratch.bytes;
+    return 0;
+}
+
+/* The piece with a space in front of it. */
+static int prefix_space(struct step *step, struct piece *piece)
+{
+    struct buffer *scratch = clear_scratch(step);
+    buffer_append_char(scratch, ' ');
+    buffer_append(scratch, piece->text, piece->bytes);
+    return take_scratch(step, piece);
+}
+
+static int to_alphabet(struct step *step, struct piece *piece)
+{
+    struct buffer *scratch = clear_scratch(step);
+    for (size_t i = 0; i < piece->bytes; i++) {
+        char text[4];
+        uint32_t cp = token_text_alphabet((unsigned char)piece->text[i]);
+        buffer_append(scratch, text, utf8_encode(cp, text));
+    }
+    return take_scratch(step, piece);
+}
+
+/* Each space (or U+2581, which is the same) begins a word. Always the last step. */
+static int split_metaspace(const struct split *split, uint32_t at_step, struct piece piece)
+{
+    struct step *step = &split->pre->steps[at_step];
+    bool wanted =
+        step->prefix == METASPACE_ALWAYS || (step->prefix == METASPACE_FIRST && piece.at_start);
+    int r = 0;
+    if (wanted && metaspace_length(piece.text, piece.bytes) == 0)
+        r = prefix_space(step, &piece);
+    if (!step->metaspace_split)
+        return r < 0 ? r : emit(split, at_step, &piece, 0, piece.bytes);
+    for (size_t at = 0; r == 0 && at < piece.bytes;) {
+        size_t end = metaspace_find(piece.text, piece.bytes, at + 1);
+        r = emit(split, at_step, &piece, at, end);
+        at = end;
+    }
+    return r;
+}
+
+static int split_piece(const struct split *split, uint32_t at_step, struct piece piece)
+{
+    struct step *step = &split->pre->steps[at_step];
+    struct cut cut = {.split = split, .whole = &piece, .at_step = at_step, .mode = step->mode};
+    int r = 0;
+    switch (step->kind) {
+    case STEP_SCAN:
+        r = split_by_scan(&cut);
+        break;
+    case STEP_TRAILING_SPACE:
+        r = split_trailing_space(&cut);
+        break;
+    case STEP_PREFIX_SPACE:
+        if (piece.text[0] != ' ')
+            r = prefix_space(step, &piece);
+        return r < 0 ? r : emit(split, at_step, &piece, 0, piece.bytes);
+    case STEP_WHOLE:
+        return emit(split, at_step, &piece, 0, piece.bytes);
+    case STEP_BYTES:
+        r = to_alphabet(step, &piece);
+        return r < 0 ? r : emit(split, at_step, &piece, 0, piece.bytes);
+    case STEP_METASPACE:
+        return split_metaspace(split, at_step, piece);
+    default:
+        r = split_by_regex(&cut);
+        break;
+    }
+    if (r == 0)
+        r = cut_feed(&cut, piece.bytes, false);
+    return r == 0 ? cut_flush(&cut) : r;
+}
+
+int pretokenizer_split(struct pretokenizer *pre, const char *text, size_t bytes, bool at_start,
                        pretokenize_word_fn word, void *owner)
 {
     const struct split split = {.pre = pre, .word = word, .owner = owner};
-    ASSERT(pre->steps_count > 0);
-    return bytes == 0 ? 0 : split_piece(&split, 0, text, bytes);
+    if (bytes == 0)
+        return 0;
+    if (pre->steps_count == 0)
+        return word(owner, text, bytes);
+    return split_piece(&split, 0, (struct piece){text, bytes, at_start});
 }

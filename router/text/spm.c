@@ -24,6 +24,7 @@
 struct spm {
     const struct vocabulary *vocabulary;
     struct pair_map merges; /* entries NULL: by score */
+    bool ignore_merges;     /* a whole word found in the vocabulary is taken directly */
     struct merge merge;
 };
 
@@ -78,6 +79,7 @@ int spm_new(const struct vocabulary *vocabulary, struct spm **ret_spm, struct er
         return errmsg_set(err, -EINVAL, "SentencePiece vocabulary without scores or merges");
     struct spm *spm = mem_zalloc(sizeof(*spm));
     spm->vocabulary = vocabulary;
+    spm->ignore_merges = card->ignore_merges;
     if (card->merges.count > 0) {
         int r = bpe_load_merges(vocabulary, &spm->merges, err);
         if (r < 0) {
@@ -108,7 +110,7 @@ int spm_add_unknown(const struct vocabulary *vocabulary, const char *text, size_
         all = all && vocabulary->byte_ids[(unsigned char)text[i]] != TOKEN_ID_NONE;
     for (size_t i = 0; all && r == 0 && i < bytes; i++)
         r = token_ids_add(out, vocabulary->byte_ids[(unsigned char)text[i]]);
-    if (!all && !*unknown && vocabulary->card->unk != TOKEN_ID_NONE)
+    if (!all && !(*unknown && vocabulary->card->fuse_unk) && vocabulary->card->unk != TOKEN_ID_NONE)
         r = token_ids_add(out, vocabulary->card->unk);
     *unknown = !all;
     return r;
@@ -132,6 +134,11 @@ int spm_word(struct spm *spm, const char *word, size_t bytes, struct token_ids *
 {
     bool unknown = false;
     ASSERT(bytes > 0 && bytes < MERGE_END);
+    if (spm->ignore_merges) {
+        uint32_t whole = find(spm->vocabulary, word, bytes);
+        if (whole != TOKEN_ID_NONE)
+            return token_ids_add(out, whole);
+    }
     merge_run(&spm->merge, word, split_characters(spm, word, bytes));
     const struct merge_symbol *symbols = spm->merge.symbols;
     for (uint32_t at = 0; at != MERGE_END; at = symbols[at].next) {

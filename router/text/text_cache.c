@@ -147,7 +147,8 @@ static int fill_segment(struct filling *f, const struct text_segment *segment, u
         f->trace.turn_tokens += (uint32_t)count;
         return token_ids_append(f->out, ids, count);
     }
-    key = make_key(f->owner, TEXT_SEGMENT, segment->trim, f->owner_hash, hash);
+    /* The very first segment is apart: a space may be put in front of it. */
+    key = make_key(f->owner, TEXT_SEGMENT, segment->trim, f->owner_hash + segment->first, hash);
     ids = text_store_get(f->cache->store, &key, text, bytes, &count);
     if (ids) {
         f->cache->segment_tokens += count;

@@ -1,8 +1,8 @@
 /* tokenizer.c - a text's way to its ids.
  *
  *   bytes --bad bytes become U+FFFD--> UTF-8 --added tokens cut out--> segments
- *     byte-level BPE   segment --NFC--> --pre-tokenizer--> words --merges--> ids
- *     SentencePiece    segment --NFC--> --metaspace------> words --merges or Viterbi--> ids
+ *     segment --normalizer--> --added tokens of normalized text cut out--> pieces
+ *     piece --pre-tokenizer--> words --merges (byte-level, SentencePiece) or Viterbi--> ids
  *   A word that was seen lately comes from the word cache.
  *
  * Why segments are safe borders: nothing before an added token is seen by what comes after it, in
@@ -23,6 +23,7 @@
 #include "router/text/added_tokens.h"
 #include "router/text/bpe.h"
 #include "router/text/metaspace.h"
+#include "router/text/normalize.h"
 #include "router/text/pretokenize.h"
 #include "router/text/spm.h"
 #include "router/text/unicode.h"
@@ -39,13 +40,14 @@ struct tokenizer {
     struct unicode unicode;
     struct vocabulary *vocabulary;
     struct added_tokens *added;
+    struct added_tokens *added_normalized; /* NULL: none */
     struct word_cache *cache;
-    bool nfc;
-    struct pretokenizer *pre; /* byte-level BPE only */
-    struct bpe *bpe;          /* one of the three */
+    struct normalizer *normalizer;
+    struct pretokenizer *pre;
+    struct bpe *bpe; /* one of the three */
     struct spm *spm;
     struct unigram *unigram;
-    struct buffer composed, spaced; /* scratch of one segment */
+    struct buffer spaced; /* scratch: a word with spaces for U+2581, bytes for their alphabet */
 };
 
 /* --- lists of ids ---------------------------------------------------------------------------- */
@@ -98,19 +100,11 @@ int token_ids_append(struct token_ids *ids, const uint32_t *more, size_t count)
 
 /* --- making one ------------------------------------------------------------------------------ */
 
-static int make_model(struct tokenizer *tokenizer, struct errmsg *err)
+static int make_model(struct tokenizer *tokenizer, bool ignore_merges, struct errmsg *err)
 {
-    struct pretokenize_traits traits = {0};
-    int r = 0;
     switch (tokenizer->card->tokenizer) {
     case TOKENIZER_BPE:
-        r = pretokenizer_new(tokenizer->card, &tokenizer->unicode, &tokenizer->pre, &traits, err);
-        if (r < 0)
-            return r;
-        tokenizer->nfc = tokenizer->nfc || traits.normalize_nfc;
-        return bpe_new(tokenizer->vocabulary,
-                       tokenizer->card->ignore_merges || traits.ignore_merges, &tokenizer->bpe,
-                       err);
+        return bpe_new(tokenizer->vocabulary, ignore_merges, &tokenizer->bpe, err);
     case TOKENIZER_SPM:
         return spm_new(tokenizer->vocabulary, &tokenizer->spm, err);
     case TOKENIZER_UNIGRAM:
@@ -121,6 +115,22 @@ static int make_model(struct tokenizer *tokenizer, struct errmsg *err)
     }
 }
 
+static int make_parts(struct tokenizer *tokenizer, struct errmsg *err)
+{
+    const struct model_card *card = tokenizer->card;
+    struct pretokenize_traits traits = {0};
+    int r = pretokenizer_new(card, &tokenizer->unicode, &tokenizer->pre, &traits, err);
+    if (r == 0)
+        r = normalizer_new(card, traits.normalize_nfc, &tokenizer->unicode, &tokenizer->normalizer,
+                           err);
+    if (r == 0)
+        r = make_model(tokenizer, card->ignore_merges || traits.ignore_merges, err);
+    if (r == 0)
+        tokenizer->added_normalized =
+            added_tokens_new_normalized(tokenizer->vocabulary, tokenizer->normalizer);
+    return r;
+}
+
 int tokenizer_new(struct model_card *card, struct tokenizer **ret_tokenizer, struct errmsg *err)
 {
     int r = model_card_check(card, err);
@@ -128,14 +138,12 @@ int tokenizer_new(struct model_card *card, struct tokenizer **ret_tokenizer, str
         return r;
     struct tokenizer *tokenizer = mem_zalloc(sizeof(*tokenizer));
     tokenizer->card = model_card_ref(card);
-    tokenizer->nfc = card->normalize_nfc;
     unicode_init(&tokenizer->unicode);
     tokenizer->vocabulary = vocabulary_new(card);
     tokenizer->added = added_tokens_new(tokenizer->vocabulary, &tokenizer->unicode);
     tokenizer->cache = word_cache_new();
-    buffer_init(&tokenizer->composed, (size_t)TEXT_BYTES_MAX * 4);
     buffer_init(&tokenizer->spaced, (size_t)TEXT_BYTES_MAX * 4);
-    r = make_model(tokenizer, err);
+    r = make_parts(tokenizer, err);
     if (r < 0) {
         tokenizer_free(tokenizer);
         return r;
@@ -152,11 +160,12 @@ void tokenizer_free(struct tokenizer *tokenizer)
     spm_free(tokenizer->spm);
     unigram_free(tokenizer->unigram);
     pretokenizer_free(tokenizer->pre);
+    normalizer_free(tokenizer->normalizer);
+    added_tokens_free(tokenizer->added_normalized);
     word_cache_free(tokenizer->cache);
     added_tokens_free(tokenizer->added);
     vocabulary_free(tokenizer->vocabulary);
     unicode_done(&tokenizer->unicode);
-    buffer_done(&tokenizer->composed);
     buffer_done(&tokenizer->spaced);
     model_card_unref(tokenizer->card);
     mem_free(tokenizer);
@@ -199,62 +208,77 @@ static void scratch_clear(struct buffer *buffer)
     buffer_clear(buffer);
 }
 
-static int encode_bpe(struct encoding *encoding, const char *text, size_t bytes)
+/* What the pre-tokenizer calls a word, to SentencePiece: with plain spaces, and cut before them
+ * where no token goes across. */
+static int encode_spaced(void *owner, const char *word, size_t bytes)
 {
+    struct encoding *encoding = owner;
     struct tokenizer *tokenizer = encoding->tokenizer;
-    struct buffer *spaced = &tokenizer->spaced;
-    if (tokenizer->card->add_space_prefix && text[0] != ' ') {
-        scratch_clear(spaced);
-        buffer_append_char(spaced, ' ');
-        buffer_append(spaced, text, bytes);
-        if (buffer_finish(spaced) < 0)
-            return -E2BIG;
-        text = spaced->data;
-        bytes = spaced->bytes;
+    const struct vocabulary *vocabulary = tokenizer->vocabulary;
+    if (!pretokenizer_is_whole(tokenizer->pre)) { /* else the normalizer did it */
+        scratch_clear(&tokenizer->spaced);
+        if (metaspace_plain(word, bytes, &tokenizer->spaced)) {
+            if (buffer_finish(&tokenizer->spaced) < 0)
+                return -E2BIG;
+            word = tokenizer->spaced.data;
+            bytes = tokenizer->spaced.bytes;
+        }
     }
-    return pretokenizer_split(tokenizer->pre, text, bytes, encode_word, encoding);
-}
-
-static int encode_sentencepiece(struct encoding *encoding, const char *text, size_t bytes)
-{
-    struct tokenizer *tokenizer = encoding->tokenizer;
-    struct buffer *spaced = &tokenizer->spaced;
-    scratch_clear(spaced);
-    metaspace_normalize(text, bytes, tokenizer->card->add_space_prefix,
-                        tokenizer->card->remove_extra_whitespaces, spaced);
-    if (buffer_finish(spaced) < 0)
-        return -E2BIG;
-    for (size_t at = 0; at < spaced->bytes;) {
-        size_t left = spaced->bytes - at;
-        size_t word = tokenizer->vocabulary->space_starts_words
-                          ? metaspace_word(spaced->data + at, left)
-                          : left;
-        int r = encode_word(encoding, spaced->data + at, word);
+    if (!vocabulary->space_starts_words || vocabulary->card->ignore_merges ||
+        tokenizer->unigram != NULL) /* its sums, and so its near ties, begin with the text */
+        return encode_word(encoding, word, bytes);
+    for (size_t at = 0, length; at < bytes; at += length) {
+        length = metaspace_word(word + at, bytes - at);
+        int r = encode_word(encoding, word + at, length);
         if (r < 0)
             return r;
-        at += word;
     }
     return 0;
 }
 
-/* Text between two added tokens. */
-static int encode_segment(struct encoding *encoding, const char *text, size_t bytes)
+/* The same to byte-level BPE, where the word is written in the byte alphabet. */
+static int encode_alphabet(void *owner, const char *word, size_t bytes)
+{
+    struct encoding *encoding = owner;
+    struct tokenizer *tokenizer = encoding->tokenizer;
+    scratch_clear(&tokenizer->spaced);
+    buffer_append(&tokenizer->spaced, word, bytes);
+    if (buffer_finish(&tokenizer->spaced) < 0)
+        return -E2BIG;
+    size_t count =
+        vocabulary_decode(tokenizer->vocabulary, TOKEN_NORMAL, word, bytes, tokenizer->spaced.data);
+    return encode_word(encoding, tokenizer->spaced.data, count);
+}
+
+static int encode_piece(struct encoding *encoding, const char *text, size_t bytes, bool at_start)
 {
     struct tokenizer *tokenizer = encoding->tokenizer;
+    pretokenize_word_fn on_word = tokenizer->bpe == NULL                        ? encode_spaced
+                                  : pretokenizer_gives_alphabet(tokenizer->pre) ? encode_alphabet
+                                                                                : encode_word;
+    return pretokenizer_split(tokenizer->pre, text, bytes, at_start, on_word, encoding);
+}
+
+/* Text between two added tokens; at_start: none comes before it. */
+static int encode_segment(struct encoding *encoding, const char *text, size_t bytes, bool at_start)
+{
+    struct tokenizer *tokenizer = encoding->tokenizer;
+    struct added_match match = {0};
+    size_t at = 0;
     if (bytes == 0)
         return 0;
-    if (tokenizer->nfc) {
-        struct buffer *composed = &tokenizer->composed;
-        scratch_clear(composed);
-        if (unicode_nfc(&tokenizer->unicode, text, bytes, composed)) {
-            if (buffer_finish(composed) < 0)
-                return -E2BIG;
-            text = composed->data;
-            bytes = composed->bytes;
-        }
+    int r = normalizer_run(tokenizer->normalizer, text, bytes, &at_start, &text, &bytes);
+    if (r < 0 || tokenizer->added_normalized == NULL)
+        return r < 0 ? r : encode_piece(encoding, text, bytes, at_start);
+    struct added_search search = {.text = text, .bytes = bytes};
+    while (r == 0 && added_tokens_next(tokenizer->added_normalized, &tokenizer->unicode, &search,
+                                       at, &match)) {
+        r = encode_piece(encoding, text + at, match.start - at, at_start && at == 0);
+        if (r == 0)
+            r = token_ids_add(encoding->out, match.id);
+        at = match.end;
     }
-    return tokenizer->bpe != NULL ? encode_bpe(encoding, text, bytes)
-                                  : encode_sentencepiece(encoding, text, bytes);
+    return r == 0 ? encode_piece(encoding, text + at, bytes - at, at_start && at == 0) : r;
 }
 
 /* The text of `search` from `at` on. */
@@ -264,12 +288,12 @@ static int encode_rest(struct encoding *encoding, struct added_search *search, s
     struct added_match match = {0};
     int r = 0;
     while (r == 0 && added_tokens_next(tokenizer->added, &tokenizer->unicode, search, at, &match)) {
-        r = encode_segment(encoding, search->text + at, match.start - at);
+        r = encode_segment(encoding, search->text + at, match.start - at, at == 0);
         if (r == 0)
             r = token_ids_add(encoding->out, match.id);
         at = match.end;
     }
-    return r == 0 ? encode_segment(encoding, search->text + at, search->bytes - at) : r;
+    return r == 0 ? encode_segment(encoding, search->text + at, search->bytes - at, at == 0) : r;
 }
 
 static int encode_valid(struct encoding *encoding, const char *text, size_t bytes,
@@ -329,16 +353,22 @@ int tokenizer_add_bos(const struct tokenizer *tokenizer, const struct tokenize_o
                       struct token_ids *out)
 {
     const struct model_card *card = tokenizer->card;
-    bool wanted = options->add_special && card->add_bos && card->bos != TOKEN_ID_NONE;
-    return wanted ? token_ids_add(out, card->bos) : 0;
+    if (!options->add_special)
+        return 0;
+    if (card->lead_count > 0)
+        return token_ids_append(out, card->lead_ids, card->lead_count);
+    return card->add_bos && card->bos != TOKEN_ID_NONE ? token_ids_add(out, card->bos) : 0;
 }
 
 int tokenizer_add_eos(const struct tokenizer *tokenizer, const struct tokenize_options *options,
                       struct token_ids *out)
 {
     const struct model_card *card = tokenizer->card;
-    bool wanted = options->add_special && card->add_eos && card->eos != TOKEN_ID_NONE;
-    return wanted ? token_ids_add(out, card->eos) : 0;
+    if (!options->add_special)
+        return 0;
+    if (card->tail_count > 0)
+        return token_ids_append(out, card->tail_ids, card->tail_count);
+    return card->add_eos && card->eos != TOKEN_ID_NONE ? token_ids_add(out, card->eos) : 0;
 }
 
 int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
@@ -398,6 +428,7 @@ bool tokenizer_next_segment(const struct tokenizer *tokenizer, struct segment_wa
                                    .behind = walk->bytes,
                                    .seam = TOKEN_ID_NONE,
                                    .trim = walk->trim,
+                                   .first = walk->at == 0,
                                    .literal_at = walk->literal_at};
     struct added_match match = {0};
     if (walk->over)

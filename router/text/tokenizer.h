@@ -74,6 +74,7 @@ struct text_segment {
     size_t behind; /* the end of the seam; == end: there is none, the text ends here */
     uint32_t seam; /* its id, or TOKEN_ID_NONE */
     bool trim;     /* the seam before swallows (rstrip) the white space at the start */
+    bool first;    /* no seam before it: some tokenizers put a space in front */
     bool controls; /* other control tokens may be recognised: ids depend on the literal spans */
     size_t literal_at;
 };
@@ -93,7 +94,7 @@ struct segment_walk {
 bool tokenizer_next_segment(const struct tokenizer *tokenizer, struct segment_walk *walk,
                             struct text_segment *ret_segment);
 /* Append the ids of the segment without its seam. 0, or -E2BIG (out is as before). Without
- * `controls` they depend on its text and `trim` alone, and hold no control token. */
+ * `controls` they depend on its text, `trim` and `first` alone, and hold no control token. */
 int tokenizer_encode_segment(struct tokenizer *tokenizer, const struct segment_walk *walk,
                              const struct text_segment *segment, struct token_ids *out);
 /* May text that the template wrote become a seam of this id? *ret_trim: see text_segment. */

@@ -1,4 +1,4 @@
-/* unicode.c - UTF-8, property pages, canonical composition.
+/* unicode.c - UTF-8, property pages, normalization forms.
  *
  * Why not utf8proc_map() for NFC: it orders combining marks by swapping neighbours, which takes
  * quadratic time on a long run of marks, and the text is a stranger's. Here each run is sorted with
@@ -16,7 +16,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 
-#define DECOMPOSED_MAX 8 /* code points of one canonical decomposition: at most 4 */
+#define DECOMPOSED_MAX 24 /* code points of one decomposition: 4 canonical, 18 compatible */
 
 void unicode_init(struct unicode *unicode)
 {
@@ -205,7 +205,7 @@ size_t utf8_valid_bytes(const char *text, size_t bytes)
     return at;
 }
 
-/* --- NFC ------------------------------------------------------------------------------------- */
+/* --- forms ----------------------------------------------------------------------------------- */
 
 static bool may_change(struct unicode *unicode, const char *text, size_t bytes)
 {
@@ -263,33 +263,82 @@ static void order_marks(utf8proc_int32_t *cps, size_t count)
     mem_free(scratch);
 }
 
-bool unicode_nfc(struct unicode *unicode, const char *text, size_t bytes, struct buffer *out)
+/* Decomposed code points of `text`; the caller frees them. */
+static utf8proc_int32_t *decompose(const char *text, size_t bytes, bool compatible,
+                                   size_t *ret_count)
 {
-    if (!may_change(unicode, text, bytes))
-        return false;
-    /* A canonical decomposition has at most 3 code points per byte pair: 2 bytes -> at most 3. */
-    size_t max = bytes * 2 + DECOMPOSED_MAX, count = 0;
+    utf8proc_option_t options =
+        UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+    size_t max = bytes + DECOMPOSED_MAX, count = 0;
     utf8proc_int32_t *cps = mem_alloc(max * sizeof(*cps));
     for (size_t at = 0; at < bytes;) {
         uint32_t length = 0;
         int last_class = 0;
         uint32_t cp = utf8_decode(text + at, &length);
-        ASSERT(count + DECOMPOSED_MAX <= max);
-        utf8proc_ssize_t parts =
-            utf8proc_decompose_char((utf8proc_int32_t)cp, cps + count, DECOMPOSED_MAX,
-                                    UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last_class);
+        if (count + DECOMPOSED_MAX > max) {
+            max *= 2;
+            cps = mem_realloc(cps, max * sizeof(*cps));
+        }
+        utf8proc_ssize_t parts = utf8proc_decompose_char((utf8proc_int32_t)cp, cps + count,
+                                                         DECOMPOSED_MAX, options, &last_class);
         ASSERT(parts > 0 && parts <= DECOMPOSED_MAX);
         count += (size_t)parts;
         at += length;
     }
+    *ret_count = count;
+    return cps;
+}
+
+static bool is_ascii(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if ((unsigned char)text[i] >= 0x80)
+            return false;
+    }
+    return true;
+}
+
+bool unicode_normalize(struct unicode *unicode, enum unicode_form form, const char *text,
+                       size_t bytes, struct buffer *out)
+{
+    if (form == UNICODE_NFC ? !may_change(unicode, text, bytes) : is_ascii(text, bytes))
+        return false;
+    size_t count = 0;
+    utf8proc_int32_t *cps =
+        decompose(text, bytes, form == UNICODE_NFKC || form == UNICODE_NFKD, &count);
     order_marks(cps, count);
-    utf8proc_ssize_t composed =
-        utf8proc_normalize_utf32(cps, (utf8proc_ssize_t)count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    ASSERT(composed >= 0);
-    for (utf8proc_ssize_t i = 0; i < composed; i++) {
+    if (form == UNICODE_NFC || form == UNICODE_NFKC) {
+        utf8proc_ssize_t composed = utf8proc_normalize_utf32(cps, (utf8proc_ssize_t)count,
+                                                             UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        ASSERT(composed >= 0);
+        count = (size_t)composed;
+    }
+    for (size_t i = 0; i < count; i++) {
         char encoded[4];
         buffer_append(out, encoded, utf8_encode((uint32_t)cps[i], encoded));
     }
     mem_free(cps);
     return true;
+}
+
+bool unicode_is_word(uint32_t cp)
+{
+    switch (utf8proc_category((utf8proc_int32_t)cp)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default: /* joiners and circled letters */
+        return cp == 0x200c || cp == 0x200d || (cp >= 0x24b6 && cp <= 0x24e9) ||
+               (cp >= 0x1f130 && cp <= 0x1f149) || (cp >= 0x1f150 && cp <= 0x1f169) ||
+               (cp >= 0x1f170 && cp <= 0x1f189);
+    }
 }

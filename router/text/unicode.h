@@ -72,8 +72,13 @@ size_t utf8_valid_bytes(const char *text, size_t bytes);
 /* May these 1..3 bytes still become a character when more follow? */
 bool utf8_is_beginning(const unsigned char *bytes, uint32_t count);
 
-/* False: `text` (valid UTF-8) is in NFC already, nothing appended. True: its NFC was appended.
- * O(n log n), however long its runs of combining marks are. */
-bool unicode_nfc(struct unicode *unicode, const char *text, size_t bytes, struct buffer *out);
+enum unicode_form { UNICODE_NFC = 0, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD };
+
+/* False: `text` (valid UTF-8) is in that form already, nothing appended. True: its form was
+ * appended. O(n log n), however long its runs of combining marks are. */
+bool unicode_normalize(struct unicode *unicode, enum unicode_form form, const char *text,
+                       size_t bytes, struct buffer *out);
+/* A letter, mark, digit, letter number, connector or joiner: \w of the Python stack's matchers. */
+bool unicode_is_word(uint32_t code_point);
 
 #endif

@@ -40,6 +40,9 @@ static void decode_all(struct vocabulary *vocabulary)
 /* Can text become this token by merging (or by Viterbi)? */
 static bool is_reachable(const struct vocabulary *vocabulary, uint32_t id)
 {
+    const uint8_t *flags = vocabulary->card->token_flags;
+    if (flags != NULL && (flags[id] & TOKEN_NO_PIECE) != 0)
+        return false;
     switch (vocabulary->card->token_types[id]) {
     case TOKEN_CONTROL:
     case TOKEN_UNKNOWN:

@@ -12,7 +12,7 @@
 #include "proto/model_card_private.h"
 
 #define HEADER_BYTES 24
-#define NUMBERS_BYTES 136
+#define NUMBERS_BYTES 176
 
 static const char *const words[] = {"a", "b", "", "ab", "<|end|>", "\xc4\xa0"};
 #define WORDS 6
@@ -47,7 +47,7 @@ static struct model_card *make_card(bool all)
     card->pre = mem_strdup("smollm");
     card->tokenizer = TOKENIZER_UNIGRAM;
     add_table(card, &card->merges, merges, 1);
-    add_table(card, &card->patterns, patterns, 2);
+    add_table(card, &card->pretokenizers, patterns, 2);
     card->bos = 4;
     card->eos = 5;
     card->pad = 0;
@@ -99,8 +99,8 @@ static void test_pack_then_unpack_gives_the_same_card(void **state)
     for (uint32_t i = 0; i < WORDS; i++)
         assert_string(&back->tokens, i, words[i]);
     assert_string(&back->merges, 0, "a b");
-    assert_int_equal(back->patterns.count, 2);
-    assert_string(&back->patterns, 1, "\\s+");
+    assert_int_equal(back->pretokenizers.count, 2);
+    assert_string(&back->pretokenizers, 1, "\\s+");
     assert_memory_equal(back->token_types, types, WORDS);
     assert_memory_equal(back->token_flags, flags, WORDS);
     assert_memory_equal(back->scores, scores, sizeof(scores));
@@ -131,7 +131,7 @@ static void test_pack_when_optional_parts_are_absent_keeps_them_absent(void **st
     assert_null(back->scores);
     assert_string_equal(back->pre, "");
     assert_int_equal(back->merges.count, 0);
-    assert_int_equal(back->patterns.count, 0);
+    assert_int_equal(back->pretokenizers.count, 0);
     assert_int_equal(back->bos, TOKEN_ID_NONE);
     mem_free(data);
     model_card_unref(back);
@@ -260,7 +260,7 @@ static void test_unpack_when_a_forged_count_is_huge_is_refused(void **state)
     /* "tiny", "llama" + 3, 32 hex digits; after the numbers two texts that are absent */
     const size_t numbers_at = name_at + (4 + 4) + (4 + 8) + (4 + 32);
     const size_t patterns_at = numbers_at + NUMBERS_BYTES + 4 + 4;
-    const size_t tokens_at = patterns_at + 8 + 4;
+    const size_t tokens_at = patterns_at + 2 * (8 + 4);
     size_t bytes = 0;
     (void)state;
     char *data = pack(card, &bytes);
@@ -278,7 +278,7 @@ static void test_unpack_when_a_forged_count_is_huge_is_refused(void **state)
         {tokens_at + 8, 1, "do not begin at offset 0"},
         {tokens_at + 12, 0x7fffffff, "offsets of tokens fall at 1"},
         {numbers_at + 8, 9, "unknown tokenizer model"},
-        {numbers_at + 12, 64, "unknown bits 0x40"},
+        {numbers_at + 12, 512, "unknown bits 0x200"},
     };
     for (size_t i = 0; i < sizeof(forgeries) / sizeof(forgeries[0]); i++) {
         memcpy(copy, data, bytes);

@@ -198,6 +198,7 @@ static inline struct model_card *card_from_gguf(const char *path)
     }
     if (!found.has_space_prefix) /* llama.cpp's defaults */
         card->add_space_prefix = card->tokenizer == TOKENIZER_SPM;
+    card->decode_strip = card->add_space_prefix ? DECODE_STRIP_SPACE : DECODE_STRIP_NONE;
     card->vocab_size = card->tokens.count;
     model_card_set_types(card, found.types, NULL, found.scores);
     mem_free(found.types);

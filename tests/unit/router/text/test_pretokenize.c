@@ -43,7 +43,7 @@ static void check(const char *name, const char *text, const char *expected)
     size_t at = 0;
     unicode_init(&unicode);
     struct pretokenizer *pre = make(name, &unicode);
-    assert_int_equal(pretokenizer_split(pre, text, strlen(text), on_word, &words), 0);
+    assert_int_equal(pretokenizer_split(pre, text, strlen(text), true, on_word, &words), 0);
     for (size_t i = 0, start = 0; i < words.count; start = words.ends[i++]) {
         if (i > 0)
             joined[at++] = '|';
@@ -159,8 +159,8 @@ static void compare(const char *name, size_t rounds)
     for (size_t round = 0; round < rounds; round++) {
         struct words a = {.count = 0}, b = {.count = 0};
         size_t bytes = random_text(&seed, text);
-        assert_int_equal(pretokenizer_split(scan, text, bytes, on_word, &a), 0);
-        assert_int_equal(pretokenizer_split(regex, text, bytes, on_word, &b), 0);
+        assert_int_equal(pretokenizer_split(scan, text, bytes, true, on_word, &a), 0);
+        assert_int_equal(pretokenizer_split(regex, text, bytes, true, on_word, &b), 0);
         if (a.count != b.count || memcmp(a.ends, b.ends, a.count * sizeof(a.ends[0])) != 0) {
             printf("%s differs on:", name);
             for (size_t i = 0; i < bytes; i++)
@@ -218,11 +218,11 @@ static void test_explicit_patterns_win_over_the_name(void **state)
     (void)state;
     unicode_init(&unicode);
     string_table_builder_init(&builder);
-    assert_int_equal(string_table_builder_add(&builder, "b+", 2), 0);
-    string_table_builder_move(&builder, card, &card->patterns);
+    assert_int_equal(string_table_builder_add(&builder, "Split b+", 8), 0);
+    string_table_builder_move(&builder, card, &card->pretokenizers);
     assert_int_equal(pretokenizer_new(card, &unicode, &pre, &traits, NULL), 0);
     assert_false(traits.normalize_nfc); /* that is the card's word then */
-    assert_int_equal(pretokenizer_split(pre, "a 1bbc", 6, on_word, &words), 0);
+    assert_int_equal(pretokenizer_split(pre, "a 1bbc", 6, true, on_word, &words), 0);
     assert_int_equal(words.count, 3);
     assert_int_equal(words.ends[0], 3);
     assert_int_equal(words.ends[1], 5);
@@ -245,7 +245,8 @@ static void test_split_ends_when_the_callback_says_so(void **state)
         int calls = 0;
         unicode_init(&unicode);
         struct pretokenizer *pre = make(names[i], &unicode);
-        assert_int_equal(pretokenizer_split(pre, "a b\nc. d", 8, stop_at_second, &calls), -E2BIG);
+        assert_int_equal(pretokenizer_split(pre, "a b\nc. d", 8, true, stop_at_second, &calls),
+                         -E2BIG);
         assert_int_equal(calls, 2);
         pretokenizer_free(pre);
         unicode_done(&unicode);

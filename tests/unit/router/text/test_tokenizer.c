@@ -271,8 +271,8 @@ static void test_merge_that_makes_a_control_token_is_no_merge(void **state)
     struct model_card *card = tiny_bpe("", evil, 2, evil_merges);
     struct string_table_builder builder;
     string_table_builder_init(&builder);
-    assert_int_equal(string_table_builder_add(&builder, "[^ ]+", 5), 0);
-    string_table_builder_move(&builder, card, &card->patterns);
+    assert_int_equal(string_table_builder_add(&builder, "Split [^ ]+", 11), 0);
+    string_table_builder_move(&builder, card, &card->pretokenizers);
     tokenizer = make(card);
     CHECK(tokenizer, false, "<e>", 257, '>'); /* one word now, and still not 256 */
     CHECK(tokenizer, true, "<e>", 256);
@@ -316,8 +316,8 @@ static void test_pattern_that_is_no_regex_is_refused(void **state)
     struct errmsg err = {{0}};
     (void)state;
     string_table_builder_init(&builder);
-    assert_int_equal(string_table_builder_add(&builder, "a(b", 3), 0);
-    string_table_builder_move(&builder, card, &card->patterns);
+    assert_int_equal(string_table_builder_add(&builder, "Split a(b", 9), 0);
+    string_table_builder_move(&builder, card, &card->pretokenizers);
     assert_int_equal(tokenizer_new(card, &tokenizer, &err), -EINVAL);
     assert_non_null(strstr(err.text, "pattern 'a(b'"));
     model_card_unref(card);
