@@ -136,7 +136,7 @@ static inline uint32_t *state_next(const struct grammar_machine *machine, const 
 
 /* machine.c */
 
-/* The stack with one frame more. 0: no room (ret untouched -ENOSPC), or -E2BIG: too deep. */
+/* The stack with one frame more. -ENOSPC: no room; -E2BIG: too deep. */
 int machine_push(struct grammar_machine *machine, uint32_t node, uint32_t count, uint32_t parent,
                  uint32_t *ret_stack);
 /* The state of these configs (sorted here), made if it is new. -ENOSPC: no room. */
@@ -145,7 +145,7 @@ int machine_intern(struct grammar_machine *machine, uint32_t slot, struct config
 /* The state at the start of a grammar. -E2BIG, -ENOSPC. */
 int machine_start(struct grammar_machine *machine, uint32_t slot, uint32_t *ret_state);
 /* The transition, computed if it is not known. STATE_DEAD is a result. -E2BIG, -ENOSPC. */
-int machine_step(struct grammar_machine *machine, uint32_t state, uint8_t byte,
+int machine_step(struct grammar_machine *machine, uint32_t number, uint8_t byte,
                  uint32_t *ret_state);
 /* Forget all but what matchers stand on. */
 void machine_flush(struct grammar_machine *machine);
@@ -154,6 +154,6 @@ void machine_flush(struct grammar_machine *machine);
 
 /* Masks of forgotten states. */
 void machine_forget_masks(struct grammar_machine *machine);
-int machine_mask(struct grammar_machine *machine, uint32_t state, struct grammar_mask *ret_mask);
+int machine_mask(struct grammar_machine *machine, uint32_t number, struct grammar_mask *ret_mask);
 
 #endif
