@@ -12,5 +12,6 @@
 int command_up(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_text(int argc, char **argv);
+int command_doctor(int argc, char **argv);
 
 #endif

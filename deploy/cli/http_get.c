@@ -33,17 +33,15 @@ static int transfer(CURL *curl, struct errmsg *err)
     return 0;
 }
 
-int http_get_json(const char *base, const char *path, const char *api_key, json_t **ret_json,
-                  struct errmsg *err)
+static int get(const char *base, const char *path, const char *api_key, struct buffer *body,
+               struct errmsg *err)
 {
     char *url = mem_printf("%s%s", base, path);
     char *bearer = api_key ? mem_printf("Authorization: Bearer %s", api_key) : NULL;
     struct curl_slist *headers = bearer ? curl_slist_append(NULL, bearer) : NULL;
     CURL *curl = curl_easy_init();
-    struct buffer body;
     int r;
 
-    buffer_init(&body, HTTP_GET_BYTES_MAX);
     if (!curl) {
         r = errmsg_set(err, -ENOMEM, "no curl handle");
         goto out;
@@ -55,18 +53,44 @@ int http_get_json(const char *base, const char *path, const char *api_key, json_
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, TOTAL_TIMEOUT_MS);
     (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, &body);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
     r = transfer(curl, err);
-    if (r == 0)
-        r = json_parse(body.data, body.bytes, HTTP_GET_BYTES_MAX, ret_json, err);
     if (r < 0)
         r = errmsg_prefix(err, r, "GET %s", url);
 out:
-    buffer_done(&body);
     curl_slist_free_all(headers);
     if (curl)
         curl_easy_cleanup(curl);
     mem_free(bearer);
     mem_free(url);
+    return r;
+}
+
+int http_get_json(const char *base, const char *path, const char *api_key, json_t **ret_json,
+                  struct errmsg *err)
+{
+    struct buffer body;
+
+    buffer_init(&body, HTTP_GET_BYTES_MAX);
+    int r = get(base, path, api_key, &body, err);
+    if (r == 0) {
+        r = json_parse(body.data, body.bytes, HTTP_GET_BYTES_MAX, ret_json, err);
+        if (r < 0)
+            r = errmsg_prefix(err, r, "GET %s%s", base, path);
+    }
+    buffer_done(&body);
+    return r;
+}
+
+int http_get_text(const char *base, const char *path, const char *api_key, char **ret_text,
+                  struct errmsg *err)
+{
+    struct buffer body;
+
+    buffer_init(&body, HTTP_GET_BYTES_MAX);
+    int r = get(base, path, api_key, &body, err);
+    if (r == 0)
+        *ret_text = mem_strndup(body.data, body.bytes);
+    buffer_done(&body);
     return r;
 }

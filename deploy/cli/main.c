@@ -13,6 +13,7 @@ static const struct {
     {"up", command_up, "start router and workers on this machine and keep them running"},
     {"status", command_status, "a table of the router, its groups, their ranks and blocks"},
     {"text", command_text, "tokenize, detokenize and render prompts as the router does"},
+    {"doctor", command_doctor, "memory: is growth expected, or a leak? with the evidence"},
 };
 
 static void print_help(FILE *out)

@@ -10,6 +10,8 @@
  *
  * Invariants: bytes == table + sum of entries <= bytes_max, or nothing is held at all. Cost: a get
  * hashes nothing, walks one chain and compares one text. */
+#undef MEM_PURPOSE
+#define MEM_PURPOSE MEM_TEXT_CACHE
 #include "router/text/text_store.h"
 
 #include <string.h>

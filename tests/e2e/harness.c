@@ -167,7 +167,8 @@ static int steady_fds(pid_t pid)
 static void spawn(struct cluster *cluster, const char *model, const char *const *flags,
                   const char *run_dir)
 {
-    const char *argv[64] = {BUILD_DIR "/refrain", "up", "--model", model, "--port", "0"};
+    char *program = mem_printf("%s/refrain", cluster->programs ? cluster->programs : BUILD_DIR);
+    const char *argv[64] = {program, "up", "--model", model, "--port", "0"};
     size_t count = 6;
     struct errmsg err = {""};
     int fds[2];
@@ -186,6 +187,7 @@ static void spawn(struct cluster *cluster, const char *model, const char *const 
     cluster->pid =
         process_spawn((char *const *)(uintptr_t)argv, NULL, 0, fds[1], log_fd, SIGTERM, &err);
     (void)unsetenv("REFRAIN_E2E_MARK");
+    mem_free(program);
     (void)close(fds[1]);
     (void)close(log_fd);
     cluster->stdout_fd = fds[0];
@@ -216,6 +218,15 @@ void cluster_launch(struct cluster *cluster, const char *model, const char *cons
 void cluster_start(struct cluster *cluster, const char *model, const char *const *flags)
 {
     cluster_launch(cluster, model, flags);
+    finish_start(cluster);
+}
+
+void cluster_start_from(struct cluster *cluster, const char *programs, const char *model,
+                        const char *const *flags)
+{
+    prepare(cluster, model, flags);
+    cluster->programs = programs;
+    spawn(cluster, model, flags, cluster->run_dir);
     finish_start(cluster);
 }
 

@@ -32,9 +32,10 @@ struct cluster {
     pid_t pid; /* refrain up; 0: not running */
     uint16_t port;
     char url[64];
-    const char *model; /* served name */
-    char bearer[128];  /* "Authorization: Bearer KEY" of the first key of --api-key; "" */
-    char folder[64];   /* /tmp/refrain-e2e-XXXXXX */
+    const char *model;    /* served name */
+    const char *programs; /* folder of refrain and the others; NULL: BUILD_DIR */
+    char bearer[128];     /* "Authorization: Bearer KEY" of the first key of --api-key; "" */
+    char folder[64];      /* /tmp/refrain-e2e-XXXXXX */
     char run_dir[PATH_MAX];
     char log_path[96];
     char mark[96]; /* in every process's environment */
@@ -73,6 +74,9 @@ void cluster_start(struct cluster *cluster, const char *model, const char *const
 /* The same without --run-dir and with XDG_RUNTIME_DIR=parent. */
 void cluster_start_in(struct cluster *cluster, const char *model, const char *const *flags,
                       const char *runtime_dir);
+/* The same with the programs of another folder. */
+void cluster_start_from(struct cluster *cluster, const char *programs, const char *model,
+                        const char *const *flags);
 /* The first half of cluster_start: does not wait. */
 void cluster_launch(struct cluster *cluster, const char *model, const char *const *flags);
 /* Idle, SIGTERM, exit code 0, nothing left. */
