@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct block_pool_settings settings = {.blocks_total = 1 + draw_byte(&bytes, MODEL_BLOCKS_MAX)};
     uint32_t flags = draw_byte(&bytes, 4);
     settings.prefix_caching = flags != 3;
+    settings.pinned_blocks_max = draw_byte(&bytes, MODEL_BLOCKS_MAX);
     settings.eviction = eviction_policies[draw_byte(&bytes, eviction_policies_count())];
     model_init(&model, &settings, flags == 1, draw_byte, &bytes);
     while (bytes.at < bytes.end) {

@@ -29,6 +29,7 @@
 #define WARM_UP_ROWS 16u
 #define PREFILL_ROWS_MIN 16u /* of a step from which the cost of a prompt token is learnt */
 #define MEAN_WEIGHT 0.1
+#define PINNED_PART 2 /* of the pool, at most, may be held by leases */
 
 static void set_state(struct engine *engine, enum engine_state next)
 {
@@ -70,6 +71,7 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
         .blocks_total = settings->blocks,
         .prefix_caching = settings->prefix_caching,
         .eviction = settings->eviction,
+        .pinned_blocks_max = settings->blocks / PINNED_PART,
         .events = kv_events_callbacks(&engine->kv_events),
     };
     r = block_pool_new(&pool, &engine->pool, err);

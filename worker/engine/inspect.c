@@ -43,14 +43,15 @@ static void append_blocks(struct engine *engine, struct buffer *out)
     buffer_printf(
         out,
         "{\"total\":%u,\"empty\":%u,\"private\":%u,\"shared\":%u,\"cached\":%u,"
-        "\"referenced_share\":%.4f,\"cached_share\":%.4f,\"empty_share\":%.4f,"
+        "\"pins\":%u,\"pinned\":%u,\"referenced_share\":%.4f,\"cached_share\":%.4f,\"empty_share\":"
+        "%.4f,"
         "\"evictions\":%llu,\"evicted_capacity\":%llu,\"evicted_abandoned\":%llu,"
         "\"evicted_one_shot\":%llu,\"reset\":%llu,\"lookups\":%llu,\"hits\":%llu,\"kv_sequence\":%"
         "llu,"
         "\"kv_blocks\":%llu,\"kv_digest\":\"%016llx\"}",
-        counts.total, counts.empty, counts.private_, counts.shared, counts.cached,
-        (counts.private_ + counts.shared) / total, counts.cached / total, counts.empty / total,
-        (unsigned long long)counts.evictions_total,
+        counts.total, counts.empty, counts.private_, counts.shared, counts.cached, counts.pins,
+        counts.pinned, (counts.private_ + counts.shared) / total, counts.cached / total,
+        counts.empty / total, (unsigned long long)counts.evictions_total,
         (unsigned long long)counts.lost[BLOCK_LOST_CAPACITY],
         (unsigned long long)counts.lost[BLOCK_LOST_ABANDONED],
         (unsigned long long)counts.lost[BLOCK_LOST_ONE_SHOT],

@@ -109,6 +109,8 @@ static int pool_init(struct block_pool *pool, const struct block_pool_settings *
     pool->counts.total = pool->counts.empty = blocks_total;
     pool->prefix_caching = settings->prefix_caching;
     pool->events = settings->events;
+    pool->pinned_blocks_max = settings->pinned_blocks_max;
+    pool->pins_due_ns = UINT64_MAX;
     pool->empty = (struct block_list){BLOCK_NONE, BLOCK_NONE};
     for (uint32_t id = 0; id < blocks_total; id++) {
         pool->blocks[id].parent_id = BLOCK_NONE;

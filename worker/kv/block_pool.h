@@ -25,6 +25,7 @@
 #include "proto/block_hash.h"
 
 #define BLOCK_NONE UINT32_MAX
+#define PINS_MAX 256u
 
 enum block_state { BLOCK_EMPTY = 0, BLOCK_PRIVATE, BLOCK_SHARED, BLOCK_CACHED };
 
@@ -44,6 +45,8 @@ struct block_counts {
     uint64_t evictions_total;                        /* all of lost[] but the resets */
     uint64_t lost[BLOCK_LOSSES];
     uint64_t hits_total /* blocks */, lookups_total /* blocks */;
+    uint32_t pins, pinned; /* leases; blocks that at least one of them holds (part of shared) */
+    uint64_t pins_broken_total;
 };
 
 struct block_evicted {
@@ -66,6 +69,14 @@ struct block_events {
     void *user;
 };
 
+/* Full blocks from the root on. */
+struct block_chain {
+    struct block_hash root;
+    const struct block_hash *hashes; /* [count] */
+    const uint32_t *ids;             /* [count * BLOCK_TOKENS] */
+    uint32_t count;
+};
+
 /* A request starts: what it could reuse at best, and what of it was found. */
 struct block_admission {
     struct block_hash root;
@@ -81,6 +92,7 @@ struct block_pool_settings {
     uint32_t blocks_total;
     bool prefix_caching; /* false: seal() keeps blocks PRIVATE, so nothing is ever found */
     const struct eviction_policy *eviction; /* NULL: eviction_policies[0] */
+    uint32_t pinned_blocks_max;             /* held by leases at once; 0: nothing can be pinned */
     struct block_events events;             /* each may be NULL */
 };
 
@@ -123,6 +135,19 @@ uint32_t block_pool_match_partial(struct block_pool *pool, struct block_hash par
                                   const uint32_t *ids, uint32_t count, uint32_t *ret_tokens);
 /* Take references on matched blocks (CACHED ones become SHARED). */
 void block_pool_ref_all(struct block_pool *pool, const uint32_t *ids, uint32_t count);
+
+/* Leases. Hold the longest findable prefix of the chain until expires_ns, its blocks in
+ * *ret_blocks; a lease on the same chain is replaced. scratch: chain->count ids. 0; -ENOENT:
+ * nothing of it is findable; -ENOSPC: too many leases or blocks, *err has the numbers, the old
+ * lease stays. */
+int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uint64_t expires_ns,
+                   uint32_t *scratch, uint32_t *ret_blocks, struct errmsg *err);
+/* `last` is the hash of the chain's last block, as it was asked for. 0, or -ENOENT. */
+int block_pool_unpin(struct block_pool *pool, struct block_hash root, struct block_hash last);
+/* End the leases that are over. Cheap when none is. */
+void block_pool_expire_pins(struct block_pool *pool, uint64_t now_ns);
+/* Somebody could not run at all: end the lease that ends first. false: there is none. */
+bool block_pool_break_pin(struct block_pool *pool);
 
 enum block_state block_pool_state(const struct block_pool *pool, uint32_t id);
 uint32_t block_pool_refs(const struct block_pool *pool, uint32_t id);

@@ -1,5 +1,6 @@
 /* block_pool_internal.h - the pool's books, shared by block_pool.c (who holds a block), publish.c
- * (who finds it), the eviction policies and pool_check.c. Not for other folders. */
+ * (who finds it), pins.c (who may not lose it), the eviction policies and pool_check.c. Not for
+ * other folders. */
 #ifndef REFRAIN_WORKER_KV_BLOCK_POOL_INTERNAL_H
 #define REFRAIN_WORKER_KV_BLOCK_POOL_INTERNAL_H
 
@@ -18,6 +19,7 @@ struct block {
     uint32_t parent_id;    /* BLOCK_NONE: first block of a chain */
     uint32_t newer, older; /* siblings under one parent hash */
     uint32_t prev, next;   /* among the EMPTY ones; CACHED: the policy's */
+    uint16_t leases;       /* pins whose chain holds it */
     uint8_t state;
     uint8_t tokens; /* published: 0, a tail's 1..15, or BLOCK_TOKENS */
 };
@@ -25,6 +27,12 @@ struct block {
 /* A list through block->prev and next. */
 struct block_list {
     uint32_t head, tail; /* BLOCK_NONE: no block */
+};
+
+struct pin {
+    struct block_hash root, last; /* of the chain that was asked for */
+    uint64_t expires_ns;
+    uint32_t id; /* the last block that was found: one reference */
 };
 
 struct block_pool {
@@ -38,6 +46,9 @@ struct block_pool {
     struct hash_index by_parent; /* the newest child of each parent hash */
     struct evicted evicted;
     struct block_events events;
+    struct pin pins[PINS_MAX]; /* counts.pins of them, in no order */
+    uint64_t pins_due_ns;      /* the first to end */
+    uint32_t pinned_blocks_max;
     struct block_counts counts;
     uint64_t digest;
 };

@@ -102,6 +102,26 @@ static void check_totals(const struct block_pool *pool, const struct tally *tall
     ASSERT(digest == pool->digest);
 }
 
+static void check_pins(const struct block_pool *pool)
+{
+    uint32_t *leases = mem_calloc(pool->blocks_total, sizeof(*leases));
+    uint32_t pinned = 0;
+
+    for (uint32_t i = 0; i < pool->counts.pins; i++) {
+        ASSERT(pool->pins[i].expires_ns >= pool->pins_due_ns);
+        ASSERT(pool->blocks[pool->pins[i].id].refs > 0);
+        for (uint32_t at = pool->pins[i].id; at != BLOCK_NONE; at = pool->blocks[at].parent_id)
+            leases[at]++;
+    }
+    for (uint32_t id = 0; id < pool->blocks_total; id++) {
+        ASSERT(leases[id] == pool->blocks[id].leases);
+        ASSERT(leases[id] == 0 || pool->blocks[id].state == BLOCK_SHARED);
+        pinned += leases[id] > 0;
+    }
+    ASSERT(pinned == pool->counts.pinned && pinned <= pool->pinned_blocks_max);
+    mem_free(leases);
+}
+
 void block_pool_check(const struct block_pool *pool)
 {
     struct tally tally = {
@@ -118,6 +138,7 @@ void block_pool_check(const struct block_pool *pool)
         check_siblings(pool, id);
     }
     check_totals(pool, &tally);
+    check_pins(pool);
     pool->eviction->check(pool);
     mem_free(tally.pins);
     mem_free(tally.children);

@@ -19,6 +19,7 @@
 #define MODEL_SEQUENCES 6u
 #define MODEL_DEPTH 8u
 #define MODEL_HOLDS 4u
+#define MODEL_PINS 3u
 
 struct model_block {
     bool is_free;
@@ -36,6 +37,12 @@ struct model_sequence {
     uint32_t count;
 };
 
+struct model_pin {
+    struct block_hash root, last;
+    uint64_t expires;
+    uint32_t id; /* BLOCK_NONE: no lease */
+};
+
 struct pool_model {
     struct block_pool *pool;
     bool caching, narrow, lru;
@@ -46,6 +53,9 @@ struct pool_model {
     struct block_hash told; /* by on_evict; on_removed must follow */
     struct model_sequence sequences[MODEL_SEQUENCES];
     uint32_t holds[MODEL_HOLDS];
+    struct model_pin pins[MODEL_PINS];
+    uint32_t pinned_max, pins_broken;
+    uint64_t clock, pins_made;
     uint32_t (*draw)(void *user, uint32_t below);
     void *user;
 };
@@ -236,6 +246,17 @@ static inline void model_publish(struct pool_model *m, uint32_t id, struct block
     model_settle_held(m);
 }
 
+/* Blocks that leases hold: up from each one's last block. */
+static inline uint32_t model_pinned(const struct pool_model *m)
+{
+    uint32_t mask = 0;
+
+    for (uint32_t i = 0; i < MODEL_PINS; i++)
+        for (uint32_t at = m->pins[i].id; at != BLOCK_NONE; at = m->blocks[at].parent_id)
+            mask |= 1u << at;
+    return (uint32_t)__builtin_popcount(mask);
+}
+
 static inline void model_compare(struct pool_model *m)
 {
     struct block_counts counts;
@@ -250,6 +271,7 @@ static inline void model_compare(struct pool_model *m)
     block_pool_counts(m->pool, &counts);
     ASSERT(counts.empty == states[BLOCK_EMPTY] && counts.private_ == states[BLOCK_PRIVATE]);
     ASSERT(counts.shared == states[BLOCK_SHARED] && counts.cached == states[BLOCK_CACHED]);
+    ASSERT(counts.pinned == model_pinned(m) && counts.pins_broken_total == m->pins_broken);
     ASSERT(counts.evictions_total == m->evictions && counts.lost[BLOCK_LOST_RESET] == m->resets);
     ASSERT(block_pool_available(m->pool) == m->free_count);
     ASSERT(block_pool_digest(m->pool) == m->digest);
@@ -403,6 +425,97 @@ static inline void model_op_hold(struct pool_model *m)
     }
 }
 
+static inline void model_unpin(struct pool_model *m, struct model_pin *pin)
+{
+    uint32_t id = pin->id;
+
+    pin->id = BLOCK_NONE;
+    model_unref(m, id);
+}
+
+static inline struct model_pin *model_find_pin(struct pool_model *m, struct block_hash root,
+                                               struct block_hash last)
+{
+    for (uint32_t i = 0; i < MODEL_PINS; i++)
+        if (m->pins[i].id != BLOCK_NONE && block_hash_equal(m->pins[i].root, root) &&
+            block_hash_equal(m->pins[i].last, last))
+            return &m->pins[i];
+    return NULL;
+}
+
+static inline void model_op_pin(struct pool_model *m, const struct model_sequence *seq)
+{
+    struct block_chain chain = {seq->root, seq->hashes, seq->ids, 1 + model_draw(m, MODEL_DEPTH)};
+    struct model_pin *pin = model_find_pin(m, chain.root, chain.hashes[chain.count - 1]);
+    uint32_t scratch[MODEL_DEPTH], expected[MODEL_DEPTH], blocks = 0;
+    uint64_t expires = (m->clock + model_draw(m, 8)) * 1024 + m->pins_made % 1024; /* unique */
+
+    for (uint32_t i = 0; i < MODEL_PINS && pin == NULL; i++)
+        if (m->pins[i].id == BLOCK_NONE)
+            pin = &m->pins[i];
+    if (pin == NULL)
+        return; /* PINS_MAX has a test of its own */
+    uint32_t found = model_match(m, seq, expected);
+    if (found > chain.count)
+        found = chain.count;
+    if (found > 0 && !block_hash_equal(m->blocks[expected[0]].parent, seq->root))
+        found = 0;
+    struct model_pin before = *pin;
+    if (found > 0)
+        pin->id = expected[found - 1];
+    bool fits = model_pinned(m) <= m->pinned_max;
+    *pin = before;
+    int r = block_pool_pin(m->pool, &chain, expires, scratch, &blocks, NULL);
+    ASSERT(r == (found == 0 ? -ENOENT : fits ? 0 : -ENOSPC));
+    if (r < 0)
+        return;
+    m->pins_made++;
+    ASSERT(blocks == found);
+    *pin =
+        (struct model_pin){chain.root, chain.hashes[chain.count - 1], expires, expected[found - 1]};
+    model_ref(m, pin->id);
+    if (before.id != BLOCK_NONE)
+        model_unref(m, before.id);
+}
+
+static inline struct model_pin *model_first_pin(struct pool_model *m)
+{
+    struct model_pin *first = NULL;
+
+    for (uint32_t i = 0; i < MODEL_PINS; i++)
+        if (m->pins[i].id != BLOCK_NONE && (first == NULL || m->pins[i].expires < first->expires))
+            first = &m->pins[i];
+    return first;
+}
+
+/* Time passes, a lease is given back, or one is broken. */
+static inline void model_op_unpin(struct pool_model *m)
+{
+    struct model_pin *pin = &m->pins[model_draw(m, MODEL_PINS)];
+    uint32_t kind = model_draw(m, 8);
+
+    struct model_pin *first = model_first_pin(m);
+    if (kind < 4) {
+        m->clock++;
+        block_pool_expire_pins(m->pool, m->clock * 1024);
+        for (; first != NULL && first->expires <= m->clock * 1024; first = model_first_pin(m))
+            model_unpin(m, first);
+    } else if (kind < 7) {
+        const struct model_pin wanted = *pin; /* perhaps over by now */
+        pin = model_find_pin(m, wanted.root, wanted.last);
+        int r = block_pool_unpin(m->pool, wanted.root, wanted.last);
+        ASSERT(r == (pin == NULL ? -ENOENT : 0));
+        if (r == 0)
+            model_unpin(m, pin);
+    } else {
+        ASSERT(block_pool_break_pin(m->pool) == (first != NULL));
+        if (first == NULL)
+            return;
+        m->pins_broken++;
+        model_unpin(m, first);
+    }
+}
+
 static inline void model_op_reset(struct pool_model *m)
 {
     block_pool_reset_cache(m->pool);
@@ -430,8 +543,12 @@ static inline void model_op(struct pool_model *m)
         model_op_take(m, seq);
     else if (kind < 225)
         model_op_restart(m, seq);
-    else if (kind < 255)
+    else if (kind < 240)
         model_op_hold(m);
+    else if (kind < 248)
+        model_op_pin(m, seq);
+    else if (kind < 255)
+        model_op_unpin(m);
     else
         model_op_reset(m);
 }
@@ -489,6 +606,9 @@ static inline void model_init(struct pool_model *m, const struct block_pool_sett
     }
     for (uint32_t i = 0; i < MODEL_HOLDS; i++)
         m->holds[i] = BLOCK_NONE;
+    for (uint32_t i = 0; i < MODEL_PINS; i++)
+        m->pins[i].id = BLOCK_NONE;
+    m->pinned_max = wanted->pinned_blocks_max;
     for (uint32_t i = 0; i < MODEL_SEQUENCES; i++)
         model_rehash(m, &m->sequences[i]);
     int r = block_pool_new(&settings, &m->pool, NULL);
@@ -506,6 +626,9 @@ static inline void model_done(struct pool_model *m)
         block_pool_unref(m->pool, &m->holds[i], 1);
         model_unref(m, m->holds[i]);
     }
+    block_pool_expire_pins(m->pool, UINT64_MAX);
+    for (struct model_pin *pin = model_first_pin(m); pin != NULL; pin = model_first_pin(m))
+        model_unpin(m, pin);
     model_compare(m);
     ASSERT(block_pool_available(m->pool) == m->blocks_total);
     block_pool_check(m->pool);

@@ -33,6 +33,7 @@ static void run(uint64_t seed)
     const struct block_pool_settings settings = {
         .blocks_total = 1 + draw_random(&random, MODEL_BLOCKS_MAX),
         .prefix_caching = seed % 10 != 0,
+        .pinned_blocks_max = draw_random(&random, MODEL_BLOCKS_MAX),
         .eviction = eviction_policies[seed / 2 % eviction_policies_count()],
     };
     model_init(&model, &settings, seed % 2 != 0, draw_random, &random);

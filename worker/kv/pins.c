@@ -1,0 +1,128 @@
+/* pins.c - leases on prefixes: their blocks stay until the lease ends.
+ *
+ *   pin(chain) --> one reference on the last block found; a SHARED block holds its parents
+ *   expire, unpin, break --> the reference goes, the blocks are CACHED like any other
+ *
+ * Why a lease and not a lock: whoever pinned may never come back. Why bounded twice, by number and
+ * by blocks: what is pinned is taken from everybody else. A lease gives way, the one that ends
+ * first first, when a request could not run at all beside it (the scheduler asks). Leases are few:
+ * lists of PINS_MAX are scanned. Cost: O(blocks of the prefix) to pin and to let go, O(1) per step
+ * while none is due. Invariants (block_pool_check): block->leases is the number of leases whose
+ * chain holds it, counts.pinned the number of blocks with any. */
+#include <errno.h>
+
+#include "proto/base/assert.h"
+#include "worker/kv/block_pool_internal.h"
+
+/* All of the chain that ends with `id`: one lease more or less. */
+static void count_chain(struct block_pool *pool, uint32_t id, bool more)
+{
+    for (uint32_t at = id; at != BLOCK_NONE; at = pool->blocks[at].parent_id) {
+        struct block *block = &pool->blocks[at];
+        if (more) {
+            pool->counts.pinned += block->leases++ == 0;
+        } else {
+            ASSERT(block->leases > 0);
+            pool->counts.pinned -= --block->leases == 0;
+        }
+    }
+}
+
+static void find_next_expiry(struct block_pool *pool)
+{
+    pool->pins_due_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < pool->counts.pins; i++)
+        if (pool->pins[i].expires_ns < pool->pins_due_ns)
+            pool->pins_due_ns = pool->pins[i].expires_ns;
+}
+
+static void let_go(struct block_pool *pool, uint32_t i)
+{
+    uint32_t id = pool->pins[i].id;
+
+    ASSERT(i < pool->counts.pins);
+    pool->pins[i] = pool->pins[--pool->counts.pins];
+    count_chain(pool, id, false);
+    block_pool_unref(pool, &id, 1);
+    find_next_expiry(pool);
+}
+
+static struct pin *find(struct block_pool *pool, struct block_hash root, struct block_hash last)
+{
+    for (uint32_t i = 0; i < pool->counts.pins; i++)
+        if (block_hash_equal(pool->pins[i].last, last) &&
+            block_hash_equal(pool->pins[i].root, root))
+            return &pool->pins[i];
+    return NULL;
+}
+
+int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uint64_t expires_ns,
+                   uint32_t *scratch, uint32_t *ret_blocks, struct errmsg *err)
+{
+    if (chain->count == 0)
+        return errmsg_set(err, -ENOENT, "less than %d tokens: no block to pin", BLOCK_TOKENS);
+    struct block_hash last = chain->hashes[chain->count - 1];
+    uint32_t found =
+        block_pool_match_root(pool, chain->root, chain->hashes, chain->ids, chain->count, scratch);
+    struct pin *pin = find(pool, chain->root, last);
+    if (found == 0)
+        return errmsg_set(err, -ENOENT, "none of the %u blocks is cached", chain->count);
+    uint32_t id = scratch[found - 1];
+    if (pin == NULL && pool->counts.pins == PINS_MAX)
+        return errmsg_set(err, -ENOSPC, "%u prefixes are pinned: at most %u", PINS_MAX, PINS_MAX);
+    count_chain(pool, id, true);
+    if (pin != NULL)
+        count_chain(pool, pin->id, false);
+    if (pool->counts.pinned > pool->pinned_blocks_max) {
+        if (pin != NULL)
+            count_chain(pool, pin->id, true);
+        count_chain(pool, id, false);
+        return errmsg_set(err, -ENOSPC, "%u blocks are pinned and %u were to be: at most %u of %u",
+                          pool->counts.pinned, found, pool->pinned_blocks_max, pool->blocks_total);
+    }
+    block_pool_ref(pool, id);
+    if (pin != NULL) {
+        block_pool_unref(pool, &pin->id, 1);
+        *pin = pool->pins[--pool->counts.pins];
+    }
+    pool->pins[pool->counts.pins++] = (struct pin){chain->root, last, expires_ns, id};
+    find_next_expiry(pool);
+    *ret_blocks = found;
+    return 0;
+}
+
+int block_pool_unpin(struct block_pool *pool, struct block_hash root, struct block_hash last)
+{
+    struct pin *pin = find(pool, root, last);
+
+    if (pin == NULL)
+        return -ENOENT;
+    let_go(pool, (uint32_t)(pin - pool->pins));
+    return 0;
+}
+
+/* The lease that ends first; PINS_MAX: there is none. */
+static uint32_t first_to_end(const struct block_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->counts.pins; i++)
+        if (pool->pins[i].expires_ns == pool->pins_due_ns)
+            return i;
+    return PINS_MAX;
+}
+
+void block_pool_expire_pins(struct block_pool *pool, uint64_t now_ns)
+{
+    while (pool->counts.pins > 0 && pool->pins_due_ns <= now_ns)
+        let_go(pool, first_to_end(pool));
+}
+
+bool block_pool_break_pin(struct block_pool *pool)
+{
+    uint32_t i = first_to_end(pool);
+
+    if (i == PINS_MAX)
+        return false;
+    let_go(pool, i);
+    pool->counts.pins_broken_total++;
+    return true;
+}
