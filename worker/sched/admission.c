@@ -1,9 +1,9 @@
 /* admission.c - which waiting request starts, and how much of it is computed already.
  *
- *   waiting, in order:  reuse = full blocks found + head of one more block
- *     next block is being computed by a running prefill?  -> hold: look again in the next step
+ *   waiting, in order:  reuse = full blocks found + head of one more block, cached or of one that
+ * runs next block is being computed by a running prefill?  -> hold: look again in the next step
  *     blocks for all that is not found, plus watermark?   -> admit
- *     does not fit                                        -> at most BYPASS_MAX later ones may pass
+ *     held, or does not fit                               -> at most BYPASS_MAX later ones may pass
  *
  * Why the whole prompt is reserved: a prompt admitted by its first chunk alone would find the pool
  * full halfway and be preempted, or preempt, again and again. Why a watermark only while others
@@ -42,6 +42,38 @@ static uint32_t usable_tokens(const struct sequence *seq)
     return seq->ids_count - 1;
 }
 
+/* The block that `other` fills at the moment, where its chain is ours so far: nobody finds it yet,
+ * but the head that is computed can be copied. Parallel samples of one prompt share it this way. */
+static uint32_t common_head(const struct sequence *seq, const struct sequence *other,
+                            uint32_t block, uint32_t rest)
+{
+    uint32_t done = block * BLOCK_TOKENS, count = 0;
+
+    if (other->computed <= done || other->sealed != block || other->hashes_count < block ||
+        !block_hash_equal(seq->params.root, other->params.root) ||
+        (block > 0 && !block_hash_equal(seq->hashes[block - 1], other->hashes[block - 1])))
+        return 0;
+    if (rest > other->computed - done)
+        rest = other->computed - done;
+    while (count < rest && seq->ids[done + count] == other->ids[done + count])
+        count++;
+    return count;
+}
+
+static void find_running_head(const struct scheduler *s, const struct sequence *seq, uint32_t rest,
+                              struct reuse *reuse)
+{
+    LIST_FOR(item, &s->running)
+    {
+        const struct sequence *other = LIST_ENTRY(item, struct sequence, link);
+        uint32_t count = common_head(seq, other, reuse->blocks, rest);
+        if (count <= reuse->copy_tokens)
+            continue;
+        reuse->copy_from = other->table.ids[reuse->blocks];
+        reuse->copy_tokens = count;
+    }
+}
+
 static void find_reuse(struct scheduler *s, const struct sequence *seq, struct reuse *ret_reuse)
 {
     struct reuse reuse = {.copy_from = BLOCK_NONE};
@@ -56,6 +88,8 @@ static void find_reuse(struct scheduler *s, const struct sequence *seq, struct r
         if (rest > 0)
             reuse.copy_from = block_pool_match_partial(s->pool, parent_of(seq, reuse.blocks),
                                                        seq->ids + done, rest, &reuse.copy_tokens);
+        if (reuse.copy_tokens < rest)
+            find_running_head(s, seq, rest, &reuse);
     }
     *ret_reuse = reuse;
 }
@@ -173,7 +207,8 @@ static void admit(struct scheduler *s, struct sequence *seq, const struct reuse 
     ASSERT(seq->in_step); /* its copy, if any, is made in this step */
 }
 
-/* Those that did not fit in this plan, in order; nobody passes one that was passed often enough. */
+/* Those that were held or did not fit in this plan, in order; nobody passes one that was passed
+ * often enough. */
 struct blocked {
     struct sequence *sequences[CANDIDATES_MAX];
     uint32_t count;
@@ -206,12 +241,15 @@ void admission_run(struct scheduler *s, uint64_t now_ns)
     {
         struct sequence *seq = LIST_ENTRY(item, struct sequence, link);
         struct reuse reuse;
-        if (blocked.closed || candidates++ == CANDIDATES_MAX ||
-            s->running_count == s->settings.sequences_max)
+        if (blocked.closed || candidates++ == CANDIDATES_MAX || s->running_count == s->running_max)
             return;
         find_reuse(s, seq, &reuse);
-        if (is_held(s, seq, &reuse))
+        if (is_held(s, seq, &reuse)) {
+            block(&blocked, seq);
             continue;
+        }
+        while (!fits(s, seq, &reuse) && s->running_count == 0 && block_pool_break_pin(s->pool))
+            find_reuse(s, seq, &reuse); /* nobody will make room but the leases */
         if (!fits(s, seq, &reuse)) {
             block(&blocked, seq);
             continue;

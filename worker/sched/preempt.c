@@ -5,7 +5,7 @@
  * until those blocks are needed and evicted its return costs one admission and no forward pass.
  * It waits in front of its priority. Its ids stay, so its tokens do not change.
  * Why it always ends: the first in rank is never a victim of others, and a sequence is never longer
- * than the pool (scheduler_add), so alone it fits. */
+ * than the pool (scheduler_add), so alone, with leases on prefixes broken one by one, it fits. */
 #define LOG_MODULE "sched"
 #include <errno.h>
 
@@ -33,6 +33,8 @@ bool preempt_make_room(struct scheduler *s, struct sequence *seq)
     while (block_table_grow(&seq->table, s->pool, seq->ids_count) == -ENOSPC) {
         struct sequence *victim = LIST_ENTRY(s->running.prev, struct sequence, link);
         ASSERT(s->running_count > 0);
+        if (s->running_count == 1 && block_pool_break_pin(s->pool))
+            continue; /* alone: only leases are in its way */
         preempt(s, victim);
         if (victim == seq)
             return false;

@@ -8,11 +8,12 @@
  *   commit:  let copies' sources go, computed += rows, seal, append tokens, finish, report
  *
  * Why decodes first: a started answer must not stall behind a long prompt. Why prefills go before
- * admissions: what is begun holds blocks and ends the sooner. Rank is (priority, arrival)
- * everywhere and nothing depends on addresses or time but deadlines, so the same input gives the
- * same plans. Between plan and commit a cancelled sequence of the step keeps its blocks: they are
- * being written. Cost: a step is O(running + waiting) pointer walks plus admission's bounded
- * lookups. */
+ * admissions: what is begun holds blocks and ends the sooner. Why fewer run than sequences_max
+ * where a step has few tokens: all decodes have a row in each step, and what they leave reaches the
+ * next block border of a prompt, so neither starves. Rank is (priority, arrival) everywhere and
+ * nothing depends on addresses or time but deadlines, so the same input gives the same plans.
+ * Between plan and commit a cancelled sequence of the step keeps its blocks: they are being
+ * written. Cost: a step is O(running + waiting) pointer walks plus admission's bounded lookups. */
 #include "worker/sched/scheduler.h"
 
 #include <errno.h>
@@ -56,6 +57,9 @@ int scheduler_new(const struct scheduler_settings *settings, struct block_pool *
     if (s->tokens_max / BLOCK_TOKENS >= counts.total)
         s->tokens_max = counts.total * BLOCK_TOKENS;
     s->watermark_blocks = counts.total / WATERMARK_PART > 1 ? counts.total / WATERMARK_PART : 1;
+    s->running_max = settings->step_tokens_max - BLOCK_TOKENS + 1;
+    if (s->running_max > settings->sequences_max)
+        s->running_max = settings->sequences_max;
     s->entries = mem_calloc(settings->sequences_max, sizeof(*s->entries));
     s->copies = mem_calloc(settings->sequences_max, sizeof(*s->copies));
     s->scratch = mem_calloc(s->tokens_max / BLOCK_TOKENS + 1, sizeof(*s->scratch));
@@ -191,7 +195,7 @@ void scheduler_enqueue_waiting(struct scheduler *s, struct sequence *seq)
 void scheduler_enqueue_running(struct scheduler *s, struct sequence *seq)
 {
     ASSERT(seq->state == SEQ_PREFILL);
-    ASSERT(s->running_count < s->settings.sequences_max);
+    ASSERT(s->running_count < s->running_max);
     insert_sorted(&s->running, seq, runs_before);
     s->running_count++;
 }
@@ -317,6 +321,7 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     s->planned = true;
     s->preempted = false;
     s->entries_count = s->copies_count = s->rows = s->scored_rows = 0;
+    block_pool_expire_pins(s->pool, now_ns);
     expire(s, &s->running, now_ns);
     expire(s, &s->waiting, now_ns);
     plan_decodes(s);

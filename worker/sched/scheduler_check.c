@@ -1,7 +1,7 @@
 /* scheduler_check.c - every invariant of the queues, asserted; the pool's too. O(all it holds).
  *
- * The strongest one: the references in the pool are exactly those of the tables and of the step's
- * copies, so a leak of a single block is seen at the next check. */
+ * The strongest one: the references in the pool are exactly those of the tables, of the step's
+ * copies and of leases, so a leak of a single block is seen at the next check. */
 #include "proto/base/assert.h"
 #include "worker/sched/scheduler_internal.h"
 
@@ -58,11 +58,12 @@ void scheduler_check(const struct scheduler *s)
     check_order(&s->waiting);
     check_order(&s->running);
     block_pool_counts(s->pool, &counts);
+    references += counts.pins;
     for (uint32_t id = 0; id < counts.total; id++)
         held += block_pool_refs(s->pool, id);
     ASSERT(held == references);
     for (uint32_t i = 0; i < s->entries_count; i++)
         rows += s->entries[i].rows;
     ASSERT(!s->planned || (rows == s->rows && rows <= s->settings.step_tokens_max));
-    ASSERT(s->running_count <= s->settings.sequences_max);
+    ASSERT(s->running_count <= s->running_max);
 }

@@ -15,6 +15,7 @@ struct scheduler {
     struct list finished; /* FINISHED, to be reported by the next commit */
     struct list reported; /* FINISHED, to be released by the engine */
     uint32_t waiting_count, running_count, finished_count;
+    uint32_t running_max; /* sequences_max, or less where steps are small */
     struct map *by_request_id;
     uint64_t next_number;
     uint32_t tokens_max;       /* of one sequence: the context, or the pool if that is smaller */

@@ -204,9 +204,124 @@ static void test_hold_is_bounded(void **state)
         assert_int_equal(b->state, held < 512 ? SEQ_WAITING : SEQ_DECODE);
         assert_int_equal(b->held_plans, 512);
         finish(&engine, b);
-        assert_int_equal(b->cached_tokens, held < 512 ? 16 : 0);
+        assert_int_equal(b->cached_tokens, held < 512 ? 20 : 0);
         fake_engine_done(&engine);
     }
+}
+
+/* n = 4: the prompt's full blocks are the same ones, of the last one each has its copy, and of the
+ * prompt three tokens are computed again: the last, for each one's own logits. */
+static void test_parallel_samples_compute_their_prompt_once(void **state)
+{
+    struct fake_engine engine;
+    struct sequence *samples[4];
+    (void)state;
+    fake_engine_init(&engine, 60, true, &usual);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct sequence_params params = fake_params((char[]){(char)('a' + i), 0}, prompt, 40, 30);
+        params.sampling.seed = i;
+        samples[i] = fake_add(&engine, &params);
+    }
+    fake_plan(&engine);
+    assert_int_equal(engine.plan.rows, 40);
+    fake_forward(&engine);
+    (void)fake_commit(&engine);
+    fake_plan(&engine);
+    assert_int_equal(engine.plan.rows, 4);
+    assert_int_equal(engine.plan.copies_count, 3);
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(samples[i]->cached_tokens, 39);
+        assert_memory_equal(samples[i]->table.ids, samples[0]->table.ids, 2 * sizeof(uint32_t));
+        assert_int_equal(engine.plan.copies[i - 1].from, samples[0]->table.ids[2]);
+        assert_int_equal(engine.plan.copies[i - 1].to, samples[i]->table.ids[2]);
+        assert_int_equal(engine.plan.copies[i - 1].tokens, 7);
+    }
+    scheduler_check(engine.scheduler);
+    fake_forward(&engine);
+    (void)fake_commit(&engine);
+    for (uint32_t i = 0; i < 4; i++)
+        finish(&engine, samples[i]);
+    fake_engine_done(&engine);
+}
+
+/* Another salt, another token, or one that is not computed yet: nothing is copied from it. */
+static void test_head_of_a_running_block_is_copied_only_where_it_is_ours(void **state)
+{
+    struct fake_engine engine;
+    uint32_t other[40];
+    (void)state;
+    fake_engine_init(&engine, 60, true, &usual);
+    struct sequence *a = add(&engine, "a", prompt, 40, 30);
+    (void)fake_step(&engine);
+    struct sequence_params salted = fake_params("b", prompt, 40, 1);
+    salted.root.high++;
+    struct sequence *b = fake_add(&engine, &salted);
+    memcpy(other, prompt, sizeof(other));
+    other[35] = 7;
+    struct sequence *c = add(&engine, "c", other, 40, 1);
+    finish(&engine, b);
+    assert_int_equal(b->cached_tokens, 0);
+    finish(&engine, c);
+    assert_int_equal(c->cached_tokens, 35);
+    finish(&engine, a);
+    fake_engine_done(&engine);
+}
+
+static void test_held_one_is_passed_by_eight_at_most(void **state)
+{
+    struct scheduler_settings settings = usual;
+    struct sequence *strangers[12];
+    struct fake_engine engine;
+    (void)state;
+    settings.step_tokens_max = 71; /* 64 of a long prompt leave 7 */
+    settings.sequences_max = 32;
+    fake_engine_init(&engine, 80, true, &settings);
+    struct sequence *a = add(&engine, "a", prompt, 599, 1); /* ten steps */
+    struct sequence *b = add(&engine, "b", prompt, 599, 1);
+    for (uint32_t i = 0; i < 12; i++)
+        strangers[i] = add(&engine, (char[]){(char)('c' + i), 0}, prompt + 600 + i, 4, 1);
+    for (uint32_t steps = 0; b->state == SEQ_WAITING; steps++) {
+        assert_true(steps < 12);
+        (void)fake_step(&engine);
+    }
+    assert_int_equal(b->bypassed, 8);
+    assert_int_equal(b->cached_tokens, 592 + 6);
+    assert_int_not_equal(strangers[7]->scheduled_ns, 0);
+    for (uint32_t i = 8; i < 12; i++)
+        assert_true(strangers[i]->scheduled_ns == 0 ||
+                    strangers[i]->scheduled_ns >= b->scheduled_ns);
+    finish(&engine, strangers[11]);
+    assert_int_equal(a->state, SEQ_FINISHED);
+    fake_engine_done(&engine);
+}
+
+/* Steps of 20 tokens: more than five decodes would leave too little for a prompt's next block. */
+static void test_small_steps_starve_neither_decodes_nor_prompts(void **state)
+{
+    struct scheduler_settings settings = usual;
+    struct scheduler_counts counts;
+    struct fake_engine engine;
+    (void)state;
+    settings.step_tokens_max = 20;
+    fake_engine_init(&engine, 80, true, &settings);
+    for (uint32_t i = 0; i < 8; i++)
+        (void)add(&engine, (char[]){(char)('a' + i), 0}, prompt + 20 * i, 4, 300);
+    for (uint32_t i = 0; i < 8; i++)
+        (void)fake_step(&engine);
+    scheduler_counts(engine.scheduler, &counts);
+    assert_int_equal(counts.running, 5);
+    scheduler_cancel(engine.scheduler, scheduler_find(engine.scheduler, "a"), SEQ_FINISH_CANCELLED);
+    struct sequence_params urgent = fake_params("z", prompt + 400, 100, 1);
+    urgent.priority = -1;
+    struct sequence *z = fake_add(&engine, &urgent);
+    for (uint32_t i = 0; i < 7; i++) { /* 16 a step beside four decodes */
+        fake_plan(&engine);
+        assert_int_equal(engine.plan.entries_count, 5);
+        fake_forward(&engine);
+        (void)fake_commit(&engine);
+    }
+    assert_int_equal(z->state, SEQ_FINISHED);
+    fake_engine_done(&engine);
 }
 
 static void test_prompt_that_can_never_fit_is_refused_with_numbers(void **state)
@@ -414,6 +529,10 @@ int main(void)
         cmocka_unit_test(test_same_prefix_is_computed_once),
         cmocka_unit_test(test_hold_ends_when_the_computing_one_is_cancelled),
         cmocka_unit_test(test_hold_is_bounded),
+        cmocka_unit_test(test_parallel_samples_compute_their_prompt_once),
+        cmocka_unit_test(test_head_of_a_running_block_is_copied_only_where_it_is_ours),
+        cmocka_unit_test(test_held_one_is_passed_by_eight_at_most),
+        cmocka_unit_test(test_small_steps_starve_neither_decodes_nor_prompts),
         cmocka_unit_test(test_prompt_that_can_never_fit_is_refused_with_numbers),
         cmocka_unit_test(test_whole_prompt_and_the_watermark_must_fit),
         cmocka_unit_test(test_found_blocks_do_not_count_as_needed_twice),

@@ -1,0 +1,112 @@
+/* test_latency.c - gaps between the tokens of running streams, in simulated time.
+ *
+ * A step takes a fixed time and more for each row, as on a real backend; the clock is the engine's
+ * own. */
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "tests/unit/worker/sched/fake_engine.h"
+
+#define STREAMS 8u
+#define BUDGET 512u
+#define PROMPT_TOKENS 4000u
+#define STEP_NS 2000000u
+#define ROW_NS 50000u
+#define FULL_STEP_NS (STEP_NS + BUDGET * ROW_NS)
+
+static const struct scheduler_settings usual = {
+    .sequences_max = 32,
+    .step_tokens_max = BUDGET,
+    .context_tokens_max = 8192,
+    .waiting_max = 32,
+    .vocab_size = 100000,
+};
+
+struct watch {
+    uint64_t last_ns[STREAMS], gap_max_ns;
+};
+
+static struct sequence *add(struct fake_engine *engine, uint32_t number, uint32_t tokens,
+                            uint32_t answer_tokens)
+{
+    static uint32_t ids[PROMPT_TOKENS];
+    char name[16];
+
+    for (uint32_t i = 0; i < tokens; i++)
+        ids[i] = number * 5000 + i;
+    (void)snprintf(name, sizeof(name), "r%u", number);
+    struct sequence_params params = fake_params(name, ids, tokens, answer_tokens);
+    params.owner = (void *)(uintptr_t)(number + 1);
+    return fake_add(engine, &params);
+}
+
+/* One step; streams are requests 0 to STREAMS - 1. */
+static void step(struct fake_engine *engine, struct watch *watch)
+{
+    fake_plan(engine);
+    assert_true(engine->plan.rows <= BUDGET);
+    engine->now_ns += STEP_NS + (uint64_t)engine->plan.rows * ROW_NS;
+    fake_forward(engine);
+    uint32_t count = fake_commit(engine);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct commit_item *item = &engine->items[i];
+        uintptr_t number = (uintptr_t)item->sequence->params.owner - 1;
+        if (!item->has_token || number >= STREAMS)
+            continue;
+        uint64_t gap = engine->now_ns - watch->last_ns[number];
+        if (watch->last_ns[number] != 0 && gap > watch->gap_max_ns)
+            watch->gap_max_ns = gap;
+        watch->last_ns[number] = engine->now_ns;
+    }
+}
+
+/* `prompts` of 4,000 tokens at once beside eight streams: steps until the last one has a token. */
+static uint32_t steps_of_long_prompts(uint32_t prompts, uint64_t *ret_gap_max_ns)
+{
+    struct fake_engine engine;
+    struct watch watch = {.gap_max_ns = 0};
+    struct sequence *last = NULL;
+    uint32_t steps = 0;
+
+    fake_engine_init(&engine, 2000, true, &usual);
+    for (uint32_t i = 0; i < STREAMS; i++)
+        (void)add(&engine, i, 100, 500);
+    for (uint32_t i = 0; i < 20; i++)
+        step(&engine, &watch);
+    assert_in_range(watch.gap_max_ns, 1, FULL_STEP_NS);
+    for (uint32_t i = 0; i < prompts; i++)
+        last = add(&engine, STREAMS + i, PROMPT_TOKENS, 3);
+    for (; sequence_output_tokens(last) == 0; steps++)
+        step(&engine, &watch);
+    *ret_gap_max_ns = watch.gap_max_ns;
+    fake_engine_done(&engine);
+    return steps;
+}
+
+static void test_streams_do_not_wait_for_a_long_prompt(void **state)
+{
+    uint64_t gap_max_ns;
+    (void)state;
+    /* 496 rows a step beside eight decodes: 4000 / 496 = 8.06 */
+    assert_int_equal(steps_of_long_prompts(1, &gap_max_ns), 9);
+    assert_in_range(gap_max_ns, FULL_STEP_NS / 2, 2 * FULL_STEP_NS); /* what was promised */
+    assert_in_range(gap_max_ns, FULL_STEP_NS / 2, FULL_STEP_NS + 1); /* and what is kept */
+}
+
+static void test_many_long_prompts_share_the_budget_in_order(void **state)
+{
+    uint64_t gap_max_ns;
+    (void)state;
+    uint32_t steps = steps_of_long_prompts(5, &gap_max_ns);
+    assert_in_range(steps, 40, 45); /* 20,000 rows, 490 to 504 a step */
+    assert_in_range(gap_max_ns, FULL_STEP_NS / 2, FULL_STEP_NS + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_streams_do_not_wait_for_a_long_prompt),
+        cmocka_unit_test(test_many_long_prompts_share_the_budget_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
