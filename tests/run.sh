@@ -6,12 +6,13 @@
 #   tidy    house rules (tests/tidy)          clang   clang, -Werror, ASan + UBSan, into build-asan/
 #   unit    unit tests under ASan + UBSan     threads unit tests with threads under TSan
 #   contract  every op on every backend       golden e2e  Release build
+#   sim     eviction on whole traces, 10^7 operations of the block pool (Release)
 #   lint    clang-tidy                        fuzz    each fuzzer FUZZ_SECONDS (default 30)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/common.sh
 
-STAGES_ALL="format build tidy clang unit contract golden e2e threads fuzz lint"
+STAGES_ALL="format build tidy clang unit sim contract golden e2e threads fuzz lint"
 STAGES=${*:-$STAGES_ALL}
 LOGS=$PWD/build/logs
 JOBS=${JOBS:-$(nproc)}
@@ -73,7 +74,7 @@ if wanted format; then
     git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror >"$LOGS/format.log" 2>&1 &&
         count format 0 || { head -n 20 "$LOGS/format.log" >&2; count "format (clang-format -i)" 1; }
 fi
-if wanted build || wanted contract || wanted golden || wanted e2e; then
+if wanted build || wanted sim || wanted contract || wanted golden || wanted e2e; then
     say "== build"
     build_tree build "gcc, Release" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc &&
         count build 0 || count build 1
@@ -89,6 +90,7 @@ if wanted clang || wanted unit; then
         -DWITH_FUZZERS=ON && count clang 0 || count clang 1
 fi
 wanted unit && run_ctest build-asan unit -j "$JOBS"
+wanted sim && run_ctest build sim
 if wanted contract; then
     [ -d build-asan ] && run_ctest build-asan contract -j "$JOBS"
     run_ctest build contract
