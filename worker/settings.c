@@ -58,9 +58,9 @@ static const struct setting table[] = {
     SETTING_ENUM("backend", backend, "cpu", backend_names,
                  "cpu: packed kernels; ref: the plain C definition of every op."),
     SETTING_BOOL("reference", reference, "false", "The same as --backend ref."),
-    SETTING_TEXT(
-        "cpu-isa", isa, "auto",
-        "Instruction set of the cpu backend: auto (the best by CPUID), avx2, avx512 or amx."),
+    SETTING_TEXT("cpu-isa", isa, "auto",
+                 "Instruction set of the cpu backend: auto (the best by CPUID), avx2, avx512, amx "
+                 "or amx-bf16."),
     SETTING_U32("rank-timeout-ms", rank_timeout_ms, "10000", 100, 600000,
                 "A rank that waits longer for another one within a step ends the group."),
     SETTING_U32("step-timeout-ms", step_timeout_ms, "60000", 1000, 3600000,

@@ -23,7 +23,7 @@ struct cpu_state {
     struct slab *slab; /* being filled with weights, or NULL */
     /* Scratch. quant grows in weight_new to the widest weight; the rest is made at open. */
     struct quant_rows quant; /* [QUANT_ROWS] */
-    uint16_t *packed;        /* the same for a family that packs rows, */
+    uint16_t *packed;        /* [QUANT_ROWS], for a family that packs rows */
     uint16_t *panel_scratch; /* [threads][quant_columns rounded up * PANEL] */
     void *quant_memory;
     size_t quant_bytes;
@@ -64,8 +64,9 @@ void cpu_run_rows(struct backend *b, cpu_rows_fn fn, const void *context, uint32
 int cpu_weight_new(struct backend *b, enum weight_use use, const struct weight_part *parts,
                    size_t count, uint32_t columns, struct weight **ret_weight, struct errmsg *err);
 void cpu_weight_free(struct backend *b, struct weight *weight);
-/* Rows of x are quantised or packed for this class. */
-bool cpu_needs_quant(const struct cpu_state *state, enum panel_class class);
+/* What a matmul with this class does with rows of x first. */
+enum cpu_rows { ROWS_PLAIN = 0, ROWS_QUANTISED, ROWS_PACKED };
+enum cpu_rows cpu_rows_of(const struct cpu_state *state, enum panel_class class);
 /* pack.c: rows of parts -> panels of a segment. `sources` [rows of the segment]. */
 struct pack_source {
     enum dtype dtype;

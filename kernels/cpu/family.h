@@ -150,8 +150,9 @@ struct cpu_family {
     const char *prepare_name;
     uint32_t multiply_adds_per_ns; /* of a matmul of many rows, about: how work is cut */
     gemm_fn gemm[PANEL_CLASSES];
-    /* Panels are by_output and rows are packed for all classes but F16 and F32; else NULL, and
-     * rows are quantised for the quantised classes. */
+    /* Classes whose panels are by_output and whose rows pack_rows packs; rows of the other
+     * quantised classes are quantised. pack_rows is NULL where there are none. */
+    bool by_output[PANEL_CLASSES];
     void (*pack_rows)(const float *x, size_t x_stride, uint32_t rows, uint32_t columns,
                       uint32_t width, uint16_t *to);
     /* columns is a multiple of 32 */
@@ -167,7 +168,7 @@ struct cpu_family {
     void (*exp_values)(const float *x, float *y, uint32_t count);
 };
 
-extern const struct cpu_family avx2_family, avx512_family, amx_family;
+extern const struct cpu_family avx2_family, avx512_family, amx_family, amx_bf16_family;
 
 /* The best family of this machine, or the one named. NULL: there is none. */
 const struct cpu_family *cpu_family_find(const char *name);

@@ -3,7 +3,7 @@
 
 const struct cpu_family avx2_family = {
     .name = "avx2",
-    .kv_format = "cpu-bf16-2",
+    .kv_format = "cpu-avx-1",
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C,
     .multiply_adds_per_ns = 64,
     .gemm =

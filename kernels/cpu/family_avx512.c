@@ -3,7 +3,7 @@
 
 const struct cpu_family avx512_family = {
     .name = "avx512",
-    .kv_format = "cpu-bf16-2",
+    .kv_format = "cpu-avx-1",
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_AVX512 | CPU_VNNI,
     .multiply_adds_per_ns = 128,
     .gemm =

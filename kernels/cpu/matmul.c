@@ -17,6 +17,7 @@
 #define CALLER_ROWS 4 /* rows that the caller quantises alone */
 
 struct matmul_job {
+    const struct cpu_state *state;
     const struct cpu_family *family;
     const struct cpu_weight *weight;
     const struct tensor *x; /* all rows */
@@ -95,11 +96,12 @@ static void matmul_piece(void *context, uint32_t piece, unsigned thread)
         .rows = min_u32(ROW_TILE, job->rows - row),
         .accumulate = job->accumulate,
     };
-    if (job->packed != NULL) {
+    enum cpu_rows kind = cpu_rows_of(job->state, segment->class);
+    if (kind == ROWS_PACKED) {
         gemm.packed = job->packed + row / PACKED_ROWS * packed_tile_values(job->width, columns);
         gemm.packed_width = job->width;
         gemm.scratch = job->panel_scratch + thread * job->scratch_values;
-    } else if (panel_is_quantised(segment->class)) {
+    } else if (kind == ROWS_QUANTISED) {
         gemm.quant = quant_row(&job->quant, row, columns);
     }
     job->family->gemm[segment->class](&gemm);
@@ -123,22 +125,21 @@ static uint32_t choose_run(const struct cpu_family *family, const struct cpu_seg
 static void run_pass(struct backend *b, struct matmul_job *job)
 {
     const struct cpu_weight *weight = job->weight;
-    bool quantised = false;
-    uint32_t pieces = 0;
+    bool kinds[ROWS_PACKED + 1] = {false};
+    uint32_t pieces = 0, tiles = (job->rows + PACKED_ROWS - 1) / PACKED_ROWS;
     job->run_panels =
         choose_run(job->family, weight->segment, job->rows, job->x->columns, b->threads);
     job->row_tiles = (job->rows + ROW_TILE - 1) / ROW_TILE;
+    job->width = packed_width(job->rows);
     for (uint32_t s = 0; s < weight->segments; s++) {
-        quantised |= cpu_needs_quant(cpu_state(b), weight->segment[s].class);
+        kinds[cpu_rows_of(job->state, weight->segment[s].class)] = true;
         pieces += runs_of(&weight->segment[s], job->run_panels) * job->row_tiles;
     }
-    job->width = packed_width(job->rows);
-    uint32_t tiles = (job->rows + PACKED_ROWS - 1) / PACKED_ROWS;
-    if (quantised && job->packed != NULL)
+    if (kinds[ROWS_PACKED])
         cpu_run_rows(b, pack_tiles, job, tiles, 1 + job->x->columns);
-    else if (quantised && job->rows <= CALLER_ROWS)
+    if (kinds[ROWS_QUANTISED] && job->rows <= CALLER_ROWS)
         quantise_rows(job, 0, job->rows);
-    else if (quantised)
+    else if (kinds[ROWS_QUANTISED])
         cpu_run_rows(b, quantise_rows, job, job->rows, 1 + job->x->columns / 6);
     thread_pool_run(cpu_state(b)->pool, matmul_piece, job, pieces);
 }
@@ -148,6 +149,7 @@ void cpu_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
 {
     struct cpu_state *state = cpu_state(b);
     struct matmul_job job = {
+        .state = state,
         .family = state->family,
         .weight = (const struct cpu_weight *)weight,
         .x = x,

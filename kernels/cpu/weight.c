@@ -21,7 +21,7 @@ static size_t segment_bytes(const struct cpu_segment *segment)
 }
 
 /* Fill weight->segment from the parts' classes. */
-static void plan_segments(struct cpu_weight *weight, bool by_output,
+static void plan_segments(struct cpu_weight *weight, const struct cpu_family *family,
                           const struct weight_part *parts, size_t count)
 {
     uint32_t row = 0;
@@ -45,8 +45,9 @@ static void plan_segments(struct cpu_weight *weight, bool by_output,
     for (uint32_t s = 0; s < weight->segments; s++) {
         struct cpu_segment *segment = &weight->segment[s];
         segment->panels = (segment->rows + PANEL - 1) / PANEL;
-        segment->by_output = by_output;
-        segment->panel_bytes = pack_panel_bytes(segment->class, by_output, weight->base.columns);
+        segment->by_output = family->by_output[segment->class];
+        segment->panel_bytes =
+            pack_panel_bytes(segment->class, segment->by_output, weight->base.columns);
         weight->base.bytes += segment_bytes(segment);
     }
 }
@@ -96,22 +97,21 @@ static int grow_quant(struct cpu_state *state, unsigned threads, uint32_t column
     if (columns <= state->quant_columns)
         return 0;
     bool packs = state->family->pack_rows != NULL;
-    size_t values = (size_t)QUANT_ROWS * packed_tile_values(1, columns);
-    size_t sums = values / GROUP * 2, panel = packed_tile_values(PANEL, columns);
-    size_t bytes = packs ? (values + threads * panel) * sizeof(uint16_t)
-                         : values + sums * (sizeof(float) + sizeof(int16_t));
+    size_t values = (size_t)QUANT_ROWS * packed_tile_values(1, columns), sums = values / GROUP * 2;
+    size_t quant = values + sums * (sizeof(float) + sizeof(int16_t));
+    size_t panels = threads * packed_tile_values(PANEL, columns);
+    size_t bytes = quant + (packs ? (values + panels) * sizeof(uint16_t) : 0);
     void *memory;
     if (mem_map(bytes, &memory) < 0)
         return -ENOMEM;
     if (state->quant_memory != NULL)
         mem_unmap(state->quant_memory, state->quant_bytes);
-    if (packs) {
-        state->packed = memory;
+    state->quant.q = memory;
+    state->quant.scale_sums = (float *)((char *)memory + values);
+    state->quant.half_sums = (int16_t *)(state->quant.scale_sums + sums);
+    if (packs) { /* sums * 6 is a multiple of 64: rows are 512 */
+        state->packed = (uint16_t *)((char *)memory + quant);
         state->panel_scratch = state->packed + values;
-    } else {
-        state->quant.q = memory;
-        state->quant.scale_sums = (float *)((char *)memory + values);
-        state->quant.half_sums = (int16_t *)(state->quant.scale_sums + sums);
     }
     state->quant_memory = memory;
     state->quant_bytes = bytes;
@@ -119,15 +119,17 @@ static int grow_quant(struct cpu_state *state, unsigned threads, uint32_t column
     return 0;
 }
 
-bool cpu_needs_quant(const struct cpu_state *state, enum panel_class class)
+enum cpu_rows cpu_rows_of(const struct cpu_state *state, enum panel_class class)
 {
-    return panel_is_quantised(class) || (state->family->pack_rows != NULL && class == PANEL_BF16);
+    if (state->family->by_output[class])
+        return ROWS_PACKED;
+    return panel_is_quantised(class) ? ROWS_QUANTISED : ROWS_PLAIN;
 }
 
 static bool has_quantised(const struct cpu_state *state, const struct cpu_weight *weight)
 {
     for (uint32_t s = 0; s < weight->segments; s++) {
-        if (cpu_needs_quant(state, weight->segment[s].class))
+        if (cpu_rows_of(state, weight->segment[s].class) != ROWS_PLAIN)
             return true;
     }
     return false;
@@ -139,7 +141,7 @@ int cpu_weight_new(struct backend *b, enum weight_use use, const struct weight_p
     struct cpu_state *state = cpu_state(b);
     struct cpu_weight *weight = mem_zalloc(sizeof(*weight));
     weight->base.columns = columns;
-    plan_segments(weight, state->family->pack_rows != NULL, parts, count);
+    plan_segments(weight, state->family, parts, count);
     void *memory;
     if ((has_quantised(state, weight) && grow_quant(state, b->threads, columns) < 0) ||
         slab_take(&state->slab, weight->base.bytes, &weight->slab, &memory) < 0) {

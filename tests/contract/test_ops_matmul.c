@@ -34,11 +34,16 @@ static bool is_k_type(enum dtype dtype)
     return dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K || dtype == DTYPE_Q6_K;
 }
 
-/* Whether the family rounds activations to bf16: bf16 weights meet them so, and quantised weights
- * are rounded too, which is still within the bound of int8. */
+/* Whether the family rounds activations to bf16 for bf16 weights, and for quantised ones: those are
+ * rounded too then, which is still within the bound of int8. */
 static bool rounds_to_bf16(void)
 {
-    return strcmp(cpu->isa, "amx") == 0;
+    return strncmp(cpu->isa, "amx", 3) == 0;
+}
+
+static bool rounds_all_to_bf16(void)
+{
+    return strcmp(cpu->isa, "amx-bf16") == 0;
 }
 
 /* How far y[n] = x . w may be off: rounding of f32 sums; for quantised types half a step of each
@@ -93,10 +98,11 @@ static void check_values(enum dtype dtype, uint32_t rows, uint32_t n, uint32_t k
         }
     }
     if ((size_t)rows * n >= 32) /* on average far better than the bound */
-        assert_true(sqrt(errors / values) < (rounds_to_bf16() && dtype_is_quantised(dtype) ? 0.006
-                                             : rounds_to_bf16() && dtype == DTYPE_BF16     ? 0.003
-                                             : dtype_is_quantised(dtype)                   ? 0.012
-                                                                                           : 1e-6));
+        assert_true(sqrt(errors / values) < (rounds_all_to_bf16() && dtype_is_quantised(dtype)
+                                                 ? 0.006
+                                             : rounds_to_bf16() && dtype == DTYPE_BF16 ? 0.003
+                                             : dtype_is_quantised(dtype)               ? 0.012
+                                                                                       : 1e-6));
     for (uint32_t i = 0; i < rows; i++)
         assert_true(y_cpu[i * (n + 5) + n] == 1234); /* nothing written past the row */
     op_weight_free(ref, w_ref);

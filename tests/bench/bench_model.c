@@ -1,0 +1,278 @@
+/* bench_model.c - the model path of a worker without HTTP: prefill by length, decode by batch and
+ * context, as CSV, with the share of what the machine was measured to reach.
+ *
+ *   bench_model MODEL [threads 2] [family of the cpu backend: auto] [runs 3] [commit: unknown]
+ *
+ * tokens_per_s and gops or gb_s are of the median run. Limits, measured first and printed as lines
+ * of their own: read_gb_s, all threads reading 512 MiB; matmul_gops, op_matmul of 512 rows with one
+ * cached matrix of the same type. `share` is gb_s / read_gb_s for decode, gops / matmul_gops for
+ * prefill. Decode steps have random contexts of equal length. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/mem.h"
+#include "proto/base/rng.h"
+#include "worker/engine/rank_model.h"
+
+#define CHUNK 512
+#define BATCH_MAX 32
+#define CONTEXT_MAX 6144
+#define BLOCKS_MAX 6144
+#define TABLE (CONTEXT_MAX / KV_BLOCK_TOKENS)
+#define RUNS_MAX 99
+#define READ_BYTES ((size_t)512 << 20)
+
+struct bench {
+    struct rank_model *model;
+    int runs;
+    double read_gb_s, matmul_gops;
+    uint32_t ids[CHUNK], position[CHUNK], row_first[BATCH_MAX + 1], out_row[BATCH_MAX];
+    uint32_t table[BATCH_MAX * TABLE];
+    float *logits;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double seconds_since(uint64_t start)
+{
+    return 1e-9 * (double)(clock_ns() - start);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof(values[0]), by_value);
+    return values[count / 2];
+}
+
+/* --- limits ---------------------------------------------------------------------------------- */
+
+struct reader {
+    pthread_t thread;
+    const uint64_t *words;
+    size_t count;
+    uint64_t sum;
+};
+
+static void *read_words(void *argument)
+{
+    struct reader *reader = argument;
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i + 8 <= reader->count; i += 8) {
+        for (int k = 0; k < 8; k++)
+            sum[k] += reader->words[i + (size_t)k];
+    }
+    for (int k = 0; k < 8; k++)
+        reader->sum += sum[k];
+    return NULL;
+}
+
+static double measure_reading(unsigned threads)
+{
+    struct reader readers[64];
+    uint64_t *words = mem_alloc(READ_BYTES);
+    double best = 0;
+    memset(words, 1, READ_BYTES);
+    threads = threads < 64 ? threads : 64;
+    for (int run = 0; run < 5; run++) {
+        uint64_t start = clock_ns();
+        for (unsigned i = 0; i < threads; i++) {
+            size_t count = READ_BYTES / sizeof(*words) / threads;
+            readers[i] = (struct reader){.words = words + i * count, .count = count};
+            if (pthread_create(&readers[i].thread, NULL, read_words, &readers[i]) != 0)
+                abort();
+        }
+        for (unsigned i = 0; i < threads; i++)
+            (void)pthread_join(readers[i].thread, NULL);
+        double gb_s = 1e-9 * (double)READ_BYTES / seconds_since(start);
+        best = gb_s > best ? gb_s : best;
+    }
+    mem_free(words);
+    return best;
+}
+
+/* Operations per second of the first layer's gate and up, again and again. */
+static double measure_matmul(struct rank_model *model)
+{
+    struct weight *w = model->weights->layers[0].gate_up;
+    uint32_t k = op_weight_columns(w), n = op_weight_rows(w);
+    float *x = mem_calloc((size_t)CHUNK * k, sizeof(*x)), *y = mem_calloc((size_t)CHUNK * n, 4);
+    struct tensor tx = tensor_of(x, CHUNK, k), ty = tensor_of(y, CHUNK, n);
+    double best = 0;
+    for (size_t i = 0; i < (size_t)CHUNK * k; i++)
+        x[i] = (float)rng_uniform(3, i);
+    for (int run = 0; run < 50; run++) {
+        uint64_t start = clock_ns();
+        op_matmul(model->backend, &ty, &tx, w, false);
+        double gops = 2e-9 * CHUNK * (double)k * n / seconds_since(start);
+        best = gops > best ? gops : best;
+    }
+    mem_free(x);
+    mem_free(y);
+    return best;
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+static void forward(struct bench *bench, uint32_t sequences, uint32_t rows, uint32_t first,
+                    bool wanted)
+{
+    uint32_t total = sequences * rows;
+    for (uint32_t i = 0; i < total; i++) {
+        bench->ids[i] =
+            (uint32_t)(rng_uniform(7, first * 977u + i) * bench->model->config.vocab_size);
+        bench->position[i] = first + i % rows;
+    }
+    for (uint32_t s = 0; s <= sequences; s++)
+        bench->row_first[s] = s * rows;
+    for (uint32_t s = 0; s < sequences; s++)
+        bench->out_row[s] = s * rows + rows - 1;
+    const struct step step = {.rows = total,
+                              .sequences = sequences,
+                              .ids = bench->ids,
+                              .position = bench->position,
+                              .row_first = bench->row_first,
+                              .table = bench->table,
+                              .table_stride = TABLE,
+                              .out_row = bench->out_row,
+                              .outputs = wanted ? sequences : 0};
+    if (decoder_forward(bench->model->decoder, &step, bench->logits) < 0)
+        abort();
+}
+
+static void prefill(struct bench *bench, uint32_t tokens)
+{
+    for (uint32_t first = 0; first < tokens; first += CHUNK) {
+        uint32_t rows = tokens - first < CHUNK ? tokens - first : CHUNK;
+        forward(bench, 1, rows, first, first + rows == tokens);
+    }
+}
+
+/* Multiply-adds of one token in the layers' matmuls. */
+static double layer_products(const struct rank_model *model)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < model->config.layers; i++) {
+        const struct layer_weights *l = &model->weights->layers[i];
+        const struct weight *all[] = {l->qkv, l->output, l->gate_up, l->down};
+        for (int k = 0; k < 4; k++)
+            sum += (double)op_weight_rows(all[k]) * op_weight_columns(all[k]);
+    }
+    return sum;
+}
+
+static void measure_prefill(struct bench *bench, uint32_t tokens)
+{
+    const struct model_config *config = &bench->model->config;
+    double seconds[RUNS_MAX];
+    for (int run = 0; run < bench->runs; run++) {
+        uint64_t start = clock_ns();
+        prefill(bench, tokens);
+        seconds[run] = seconds_since(start);
+    }
+    double s = median(seconds, bench->runs);
+    double attention = 2.0 * config->layers * config->q_heads * config->head_dim * (tokens / 2.0);
+    double gops = 2e-9 * tokens * (layer_products(bench->model) + attention) / s;
+    printf("prefill,1,%u,%.1f,%.2f,%.1f,,%.2f\n", tokens, tokens / s, s * 1e3, gops,
+           gops / bench->matmul_gops);
+    (void)fflush(stdout);
+}
+
+static void measure_decode(struct bench *bench, uint32_t batch, uint32_t context)
+{
+    double seconds[RUNS_MAX * 8];
+    int steps = bench->runs * 8;
+    for (int run = -2; run < steps; run++) {
+        uint64_t start = clock_ns();
+        forward(bench, batch, 1, context - 1, true);
+        if (run >= 0)
+            seconds[run] = seconds_since(start);
+    }
+    double s = median(seconds, steps);
+    double kv = (double)rank_model_block_bytes(bench->model) / KV_BLOCK_TOKENS;
+    double bytes = (double)bench->model->weights->bytes + batch * (double)context * kv;
+    double gb_s = 1e-9 * bytes / s;
+    printf("decode,%u,%u,%.1f,%.2f,,%.2f,%.2f\n", batch, context, batch / s, s * 1e3, gb_s,
+           gb_s / bench->read_gb_s);
+    (void)fflush(stdout);
+}
+
+/* --- main ------------------------------------------------------------------------------------ */
+
+static void print_machine(const struct bench *bench, const char *commit)
+{
+    char line[256], name[256] = "unknown";
+    FILE *info = fopen("/proc/cpuinfo", "re");
+    while (info != NULL && fgets(line, sizeof(line), info) != NULL) {
+        if (sscanf(line, "model name : %255[^\n]", name) == 1)
+            break;
+    }
+    if (info != NULL)
+        (void)fclose(info);
+    printf("# cpu %s, family %s, threads %u, commit %s, medians of %d runs\n", name,
+           bench->model->backend->isa, bench->model->backend->threads, commit, bench->runs);
+    printf("# read_gb_s %.1f, matmul_gops %.0f\n", bench->read_gb_s, bench->matmul_gops);
+    printf("what,batch,tokens,tokens_per_s,ms,gops,gb_s,share\n");
+    (void)fflush(stdout);
+}
+
+static void open_model(struct bench *bench, int argc, char **argv)
+{
+    const struct rank_model_settings settings = {
+        argv[1], 0, 1, {"cpu", argc > 2 ? (unsigned)atoi(argv[2]) : 2, argc > 3 ? argv[3] : NULL}};
+    const struct rank_limits limits = {.rows_max = CHUNK,
+                                       .sequences_max = BATCH_MAX,
+                                       .context_tokens_max = CONTEXT_MAX,
+                                       .kv_blocks = BLOCKS_MAX};
+    struct errmsg err;
+    if (rank_model_open(&settings, &bench->model, &err) < 0 ||
+        rank_model_load(bench->model, &limits, NULL, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(1);
+    }
+    bench->logits = mem_alloc((size_t)BATCH_MAX * bench->model->config.vocab_size * sizeof(float));
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench bench;
+    static const uint32_t lengths[] = {512, 2048, 6000};
+    static const uint32_t batches[] = {1, 4, 16, 32}, contexts[] = {128, 1024, 4096};
+    if (argc < 2 || (argc > 2 && atoi(argv[2]) < 1)) {
+        fprintf(stderr, "usage: bench_model MODEL [threads] [family] [runs] [commit]\n");
+        return 2;
+    }
+    open_model(&bench, argc, argv);
+    bench.runs = argc > 4 ? atoi(argv[4]) : 3;
+    bench.runs = bench.runs < 1 ? 1 : bench.runs > RUNS_MAX ? RUNS_MAX : bench.runs;
+    bench.read_gb_s = measure_reading(bench.model->backend->threads);
+    bench.matmul_gops = measure_matmul(bench.model);
+    print_machine(&bench, argc > 5 ? argv[5] : "unknown");
+    for (uint32_t i = 0; i < TABLE; i++)
+        bench.table[i] = i;
+    for (int i = 0; i < 3; i++)
+        measure_prefill(&bench, lengths[i]);
+    for (int c = 0; c < 3; c++) {
+        uint32_t blocks = contexts[c] / KV_BLOCK_TOKENS;
+        for (int b = 0; b < 4 && batches[b] * blocks <= BLOCKS_MAX; b++) {
+            for (uint32_t s = 0; s < batches[b]; s++) { /* every sequence its own memory */
+                for (uint32_t i = 0; i < blocks; i++) {
+                    bench.table[s * TABLE + i] = s * blocks + i;
+                    if (s > 0)
+                        decoder_copy_block(bench.model->decoder, i, s * blocks + i,
+                                           KV_BLOCK_TOKENS);
+                }
+            }
+            measure_decode(&bench, batches[b], contexts[c]);
+        }
+    }
+    rank_model_close(bench.model);
+    mem_free(bench.logits);
+    return 0;
+}
