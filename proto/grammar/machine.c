@@ -271,8 +271,8 @@ static int closure_end(struct grammar_machine *machine, uint32_t slot, uint32_t 
             if (r < 0)
                 return r;
         }
+        machine->work += 1 + node->jumps_count / 16;
     }
-    machine->work += closure->count;
     if (closure->overflow)
         return -E2BIG;
     for (uint32_t i = 0; i < closure->count; i++) {

@@ -100,7 +100,7 @@ struct grammar_machine {
     struct list masks_used; /* struct mask */
     struct closure closure;
     uint32_t *path; /* [token_bytes_max + 1], states */
-    uint64_t work;  /* configs looked at, since it was set to 0 */
+    uint64_t work;  /* configs, and edges by 16, looked at since it was set to 0 */
     struct list matchers;
     uint32_t matchers_count;
     uint64_t masks_total, masks_cold_total, flushes_total;

@@ -113,6 +113,37 @@ static bool names_type(const json_t *type, const char *name)
     return false;
 }
 
+static const char *const type_names[] = {"object", "array",   "string", "integer",
+                                         "number", "boolean", "null"};
+#define TYPES (sizeof(type_names) / sizeof(type_names[0]))
+
+static bool check_type(struct schema *schema, const json_t *type)
+{
+    size_t count = json_is_string(type) ? 1 : json_array_size(type);
+
+    if (count > TYPES) {
+        schema_fail(schema, "'type' is a list of %zu; there are %zu types", count, TYPES);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *entry = json_is_string(type) ? type : json_array_get(type, i);
+        const char *name = json_string_value(entry);
+        bool known = false;
+        for (size_t t = 0; name && t < TYPES; t++)
+            known = known || strcmp(type_names[t], name) == 0;
+        if (!known) {
+            schema_fail(schema,
+                        "'type' %s%s%s is none of object, array, string, integer, number, "
+                        "boolean, null",
+                        name ? "'" : "", name ? name : "", name ? "'" : "");
+            return false;
+        }
+    }
+    if (count == 0)
+        schema_fail(schema, "'type' must be a string or a list of strings");
+    return count > 0;
+}
+
 /* Other words would have to be checked against each value: nobody writes them there. */
 static bool check_enum_words(struct schema *schema, const json_t *node)
 {
@@ -160,8 +191,9 @@ static void emit_words(struct schema *schema, const json_t *node, const json_t *
 static void emit_enum(struct schema *schema, const json_t *node, uint32_t from, uint32_t to)
 {
     const json_t *values = json_object_get(node, "enum");
+    const json_t *type = json_object_get(node, "type");
 
-    if (!check_enum_words(schema, node))
+    if (!check_enum_words(schema, node) || (type && !check_type(schema, type)))
         return;
     if (values && !json_is_array(values)) {
         schema_fail(schema, "'enum' must be a list");
@@ -176,9 +208,6 @@ static void emit_enum(struct schema *schema, const json_t *node, uint32_t from, 
 }
 
 /* ---- types ---- */
-
-static const char *const type_names[] = {"object", "array",   "string", "integer",
-                                         "number", "boolean", "null"};
 
 static void emit_type(struct schema *schema, const json_t *node, const char *type, uint32_t from,
                       uint32_t to)
@@ -233,29 +262,6 @@ static const char *type_by_words(const json_t *node)
     return NULL;
 }
 
-static bool check_type(struct schema *schema, const json_t *type)
-{
-    size_t count = json_is_string(type) ? 1 : json_array_size(type);
-
-    for (size_t i = 0; i < count; i++) {
-        const json_t *entry = json_is_string(type) ? type : json_array_get(type, i);
-        const char *name = json_string_value(entry);
-        bool known = false;
-        for (size_t t = 0; name && t < sizeof(type_names) / sizeof(type_names[0]); t++)
-            known = known || strcmp(type_names[t], name) == 0;
-        if (!known) {
-            schema_fail(schema,
-                        "'type' %s%s%s is none of object, array, string, integer, number, "
-                        "boolean, null",
-                        name ? "'" : "", name ? name : "", name ? "'" : "");
-            return false;
-        }
-    }
-    if (count == 0)
-        schema_fail(schema, "'type' must be a string or a list of strings");
-    return count > 0;
-}
-
 static void emit_types(struct schema *schema, const json_t *node, uint32_t from, uint32_t to)
 {
     const json_t *type = json_object_get(node, "type");
@@ -269,7 +275,7 @@ static void emit_types(struct schema *schema, const json_t *node, uint32_t from,
     if (type && !check_type(schema, type))
         return;
     bool number = by_words ? false : names_type(type, "number");
-    for (size_t i = 0; i < sizeof(type_names) / sizeof(type_names[0]); i++) {
+    for (size_t i = 0; i < TYPES; i++) {
         const char *name = type_names[i];
         if (strcmp(name, "integer") == 0 && number)
             continue; /* every integer is a number */

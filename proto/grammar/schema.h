@@ -17,7 +17,8 @@
 #include "proto/base/map.h"
 #include "proto/grammar/json_text.h"
 
-#define SCHEMA_VISITS_MAX 20000u /* schemas looked at, a reference's target once */
+#define SCHEMA_VISITS_MAX 20000u          /* schemas looked at, a reference's target once */
+#define SCHEMA_MERGE_STEPS_MAX (1u << 19) /* members and values copied or compared */
 #define SCHEMA_PATH_MAX 200u
 
 struct schema {
@@ -27,7 +28,7 @@ struct schema {
     struct map *refs; /* reference -> rule + 1 */
     json_t *pending;  /* references whose rule has no body yet, in order */
     json_t *made;     /* keeps merged schemas alive */
-    uint32_t visits, depth;
+    uint32_t visits, depth, merge_steps;
     char path[SCHEMA_PATH_MAX]; /* for sentences */
 };
 

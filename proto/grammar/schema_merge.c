@@ -3,7 +3,10 @@
  * Keyword by keyword: limits take the narrower one, types and enums what both have, properties the
  * union (twice the same name: both, as an allOf of its own, looked at when it is walked), lists of
  * alternatives each with each. Two that contradict each other are `false`. What cannot be combined
- * is refused by name. Results live in schema->made. */
+ * is refused by name. Results live in schema->made.
+ *
+ * Cost: merging copies and compares, and a short text can ask for it many times (a thousand
+ * alternatives beside a thousand members), so every member and value looked at is counted. */
 #include <string.h>
 
 #include "proto/grammar/scan.h"
@@ -13,6 +16,41 @@
 #define ALTERNATIVES_MAX 64u
 
 static const json_t *flat(struct schema *schema, const json_t *node, unsigned depth);
+
+/* ---- cost ---- */
+
+/* False: too much, said so. */
+static bool spend(struct schema *schema, size_t steps)
+{
+    if (steps <= SCHEMA_MERGE_STEPS_MAX - schema->merge_steps) {
+        schema->merge_steps += (uint32_t)steps;
+        return true;
+    }
+    schema_fail(schema, "putting schemas together takes more than %u steps",
+                SCHEMA_MERGE_STEPS_MAX);
+    return false;
+}
+
+/* All values in it. The parser has bounded the depth. */
+static size_t weight_of(const json_t *value)
+{
+    size_t weight = 1;
+    const char *name;
+    json_t *child;
+
+    for (size_t i = 0; i < json_array_size(value); i++)
+        weight += weight_of(json_array_get(value, i));
+    json_object_foreach((json_t *)value, name, child)
+    {
+        weight += weight_of(child);
+    }
+    return weight;
+}
+
+static bool equal(struct schema *schema, const json_t *a, const json_t *b)
+{
+    return a == b || (spend(schema, weight_of(b)) && json_equal(a, b));
+}
 
 /* ---- references ---- */
 
@@ -81,11 +119,11 @@ const json_t *schema_resolve(struct schema *schema, const char *reference)
 
 /* ---- one keyword of both ---- */
 
-static json_t *both_schemas(json_t *a, json_t *b)
+static json_t *both_schemas(struct schema *schema, json_t *a, json_t *b)
 {
     if (json_is_false(a) || json_is_false(b))
         return json_false();
-    if (json_is_true(a) || json_equal(a, b))
+    if (json_is_true(a) || equal(schema, a, b))
         return json_incref(b);
     if (json_is_true(b))
         return json_incref(a);
@@ -113,8 +151,10 @@ static json_t *as_list(const json_t *value)
 }
 
 /* What both lists have; `integer` is in `number`. NULL: nothing. */
-static json_t *intersect(const json_t *a, const json_t *b, bool types)
+static json_t *intersect(struct schema *schema, const json_t *a, const json_t *b, bool types)
 {
+    if (!spend(schema, (json_array_size(a) + 1) * weight_of(b)))
+        return NULL;
     json_t *left = as_list(a), *right = as_list(b), *out = json_array();
     json_t *number = json_string("number"), *integer = json_string("integer");
 
@@ -138,8 +178,10 @@ static json_t *intersect(const json_t *a, const json_t *b, bool types)
     return NULL;
 }
 
-static json_t *both_properties(const json_t *a, const json_t *b)
+static json_t *both_properties(struct schema *schema, const json_t *a, const json_t *b)
 {
+    if (!spend(schema, json_object_size(a) + json_object_size(b)))
+        return NULL;
     json_t *out = json_copy((json_t *)a);
     const char *name;
     json_t *value;
@@ -147,13 +189,16 @@ static json_t *both_properties(const json_t *a, const json_t *b)
     json_object_foreach((json_t *)b, name, value)
     {
         json_t *mine = json_object_get(out, name);
-        (void)json_object_set_new(out, name, mine ? both_schemas(mine, value) : json_incref(value));
+        (void)json_object_set_new(out, name,
+                                  mine ? both_schemas(schema, mine, value) : json_incref(value));
     }
     return out;
 }
 
-static json_t *union_of(const json_t *a, const json_t *b)
+static json_t *union_of(struct schema *schema, const json_t *a, const json_t *b)
 {
+    if (!spend(schema, json_array_size(a) + json_array_size(b)))
+        return NULL;
     json_t *out = json_copy((json_t *)a), *seen = json_object();
 
     for (size_t i = 0; i < json_array_size(a); i++) {
@@ -179,8 +224,8 @@ static json_t *each_with_each(struct schema *schema, const json_t *a, const json
                     json_array_size(a), json_array_size(b), ALTERNATIVES_MAX);
     for (size_t i = 0; i < json_array_size(a) && !schema->graph->failed; i++) {
         for (size_t k = 0; k < json_array_size(b); k++)
-            (void)json_array_append_new(out,
-                                        both_schemas(json_array_get(a, i), json_array_get(b, k)));
+            (void)json_array_append_new(
+                out, both_schemas(schema, json_array_get(a, i), json_array_get(b, k)));
     }
     return out;
 }
@@ -213,15 +258,15 @@ static bool both_values(struct schema *schema, const char *word, json_t *a, json
         bool b_wins = (json_number_value(b) > json_number_value(a)) == is_word(word, larger);
         *ret = json_incref(b_wins ? b : a);
     } else if (strcmp(word, "type") == 0 || strcmp(word, "enum") == 0) {
-        *ret = intersect(a, b, word[0] == 't');
+        *ret = intersect(schema, a, b, word[0] == 't');
     } else if (strcmp(word, "const") == 0) {
         *ret = NULL; /* they differ */
     } else if (strcmp(word, "properties") == 0 && json_is_object(a) && json_is_object(b)) {
-        *ret = both_properties(a, b);
+        *ret = both_properties(schema, a, b);
     } else if (strcmp(word, "required") == 0 && json_is_array(a) && json_is_array(b)) {
-        *ret = union_of(a, b);
+        *ret = union_of(schema, a, b);
     } else if (is_word(word, schemas)) {
-        *ret = both_schemas(a, b);
+        *ret = both_schemas(schema, a, b);
     } else if (strcmp(word, "anyOf") == 0) {
         *ret = each_with_each(schema, a, b);
     } else if (strcmp(word, "uniqueItems") == 0 || strcmp(word, "nullable") == 0) {
@@ -240,12 +285,13 @@ static void check_closed(struct schema *schema, const json_t *closed, const json
 {
     const json_t *more = json_object_get(closed, "additionalProperties");
     const json_t *mine = json_object_get(closed, "properties");
+    json_t *theirs = json_object_get(other, "properties");
     const char *name;
     json_t *value;
 
-    if (!more || json_is_true(more))
+    if (!more || json_is_true(more) || !spend(schema, json_object_size(theirs)))
         return;
-    json_object_foreach(json_object_get(other, "properties"), name, value)
+    json_object_foreach(theirs, name, value)
     {
         if (!json_object_get(mine, name))
             schema_fail(schema,
@@ -261,6 +307,8 @@ static bool merge_into(struct schema *schema, json_t *into, const json_t *b)
     const char *word;
     json_t *value;
 
+    if (!spend(schema, json_object_size(b)))
+        return false;
     check_closed(schema, into, b);
     check_closed(schema, b, into);
     json_object_foreach((json_t *)b, word, value)
@@ -268,7 +316,7 @@ static bool merge_into(struct schema *schema, json_t *into, const json_t *b)
         json_t *mine = json_object_get(into, word), *both = NULL;
         if (!mine) {
             (void)json_object_set(into, word, value);
-        } else if (!schema_word_is_note(word) && !json_equal(mine, value)) {
+        } else if (!schema_word_is_note(word) && !equal(schema, mine, value)) {
             if (!both_values(schema, word, mine, value, &both) || !both)
                 return false;
             (void)json_object_set_new(into, word, both);
@@ -334,6 +382,8 @@ static const json_t *flat(struct schema *schema, const json_t *node, unsigned de
                     depth > FLAT_DEPTH_MAX ? FLAT_DEPTH_MAX : SCHEMA_VISITS_MAX);
         return json_false();
     }
+    if (!spend(schema, json_object_size(node)))
+        return json_false();
     json_t *out = json_copy((json_t *)node);
     (void)json_object_del(out, "$ref");
     (void)json_object_del(out, "allOf");
@@ -351,8 +401,11 @@ const json_t *schema_flat(struct schema *schema, const json_t *node)
 
 const json_t *schema_both(struct schema *schema, const json_t *a, const json_t *b)
 {
-    json_t *out = json_copy((json_t *)schema_flat(schema, a));
+    const json_t *base = schema_flat(schema, a);
 
+    if (!spend(schema, json_object_size(base)))
+        return json_false();
+    json_t *out = json_copy((json_t *)base);
     if (json_is_object(out) && add_part(schema, out, b, 0))
         return keep(schema, out);
     json_decref(out);

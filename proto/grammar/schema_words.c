@@ -1,4 +1,5 @@
 /* schema_words.c - the table of keywords. A new keyword is one row, and code where it is used. */
+#include <math.h>
 #include <string.h>
 
 #include "proto/grammar/schema.h"
@@ -89,7 +90,7 @@ uint32_t schema_count(struct schema *schema, const json_t *node, const char *wor
 
     if (!value)
         return otherwise;
-    if (!json_is_number(value) || number < 0 || number != (double)(uint64_t)number) {
+    if (!json_is_number(value) || number < 0 || number != floor(number)) {
         schema_fail(schema, "'%s' must be an integer from 0 on", word);
         return otherwise;
     }

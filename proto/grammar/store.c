@@ -121,6 +121,8 @@ int grammar_store_get(struct grammar_store *store, const struct grammar_spec *sp
     if (spec->bytes > GRAMMAR_TEXT_MAX)
         return errmsg_set(err, -E2BIG, "the grammar has %zu bytes; at most %u are taken",
                           spec->bytes, GRAMMAR_TEXT_MAX);
+    if (spec->kind >= GRAMMAR_KINDS) /* the key has room for one byte of it */
+        return errmsg_set(err, -EINVAL, "unknown kind of grammar: %d", (int)spec->kind);
     key = mem_alloc(spec->bytes + 1);
     key[0] = (char)spec->kind;
     if (spec->bytes > 0)

@@ -3,6 +3,9 @@
  * proportional to (and ctest has its limit). */
 #include "tests/unit/proto/grammar/matching.h"
 
+#include "proto/base/buffer.h"
+#include "proto/grammar/machine_private.h"
+
 #define BYTES_MAX ((size_t)24 << 20) /* of one compiled grammar */
 
 static struct matching m;
@@ -114,6 +117,50 @@ static void test_deep_nesting_is_refused(void **state)
     mem_free(text);
 }
 
+/* Notes and forbidden members make no automaton, so its limits do not end what copies them. */
+static void test_schemas_that_multiply_when_merged_are_refused(void **state)
+{
+    struct buffer schema;
+    (void)state;
+    buffer_init(&schema, GRAMMAR_TEXT_MAX);
+    buffer_append_text(&schema, "{\"type\":\"null\"");
+    for (unsigned i = 0; i < 1000; i++)
+        buffer_printf(&schema, ",\"n%u\":0", i);
+    buffer_append_text(&schema, ",\"anyOf\":[{}");
+    for (unsigned i = 0; i < 1000; i++)
+        buffer_append_text(&schema, ",{}");
+    buffer_append_text(&schema, "]}");
+    check_refused(GRAMMAR_JSON_SCHEMA, schema.data, -EINVAL, "more than 524288 steps");
+    buffer_clear(&schema);
+    buffer_append_text(&schema, "{\"properties\":{\"p\":false");
+    for (unsigned i = 0; i < 1000; i++)
+        buffer_printf(&schema, ",\"p%u\":false", i);
+    buffer_append_text(&schema, "},\"allOf\":[true");
+    for (unsigned i = 0; i < 1000; i++)
+        buffer_printf(&schema, ",{\"properties\":{\"q%u\":false}}", i);
+    buffer_append_text(&schema, "]}");
+    check_refused(GRAMMAR_JSON_SCHEMA, schema.data, -EINVAL, "more than 524288 steps");
+    buffer_done(&schema);
+    char *text = repeated("{\"allOf\":[{\"enum\":[1", ",1", 1000, ",5]},{\"enum\":[2");
+    char *both = repeated(text, ",2", 1000, ",5]}]}");
+    check_refused(GRAMMAR_JSON_SCHEMA, both, -EINVAL, "more than 524288 steps");
+    mem_free(text);
+    mem_free(both);
+    text = repeated("{\"enum\":[1],\"type\":[\"integer\"", ",\"integer\"", 10000, "]}");
+    check_refused(GRAMMAR_JSON_SCHEMA, text, -EINVAL, "is a list of 10001");
+    mem_free(text);
+}
+
+/* Each byte goes through all of them: what one costs is counted, so that a mask ends in time. */
+static void test_ways_without_text_are_counted_as_work(void **state)
+{
+    char *text = repeated("root ::= \"a\" e root | \"b\"\ne ::= \"\"", "|\"\"", 50000, "");
+    (void)state;
+    assert_int_equal(run_text(GRAMMAR_EBNF, text, ""), 0);
+    assert_true(m.machine->work > 50000 / 16);
+    mem_free(text);
+}
+
 static void test_large_texts_are_compiled_or_refused(void **state)
 {
     char *text = repeated("", "a|", 100000, "a");
@@ -204,6 +251,8 @@ int main(void)
         cmocka_unit_test(test_regexes_that_blow_up_elsewhere_cost_nothing),
         cmocka_unit_test(test_too_many_states_are_an_error_and_not_a_hang),
         cmocka_unit_test(test_deep_nesting_is_refused),
+        cmocka_unit_test(test_schemas_that_multiply_when_merged_are_refused),
+        cmocka_unit_test(test_ways_without_text_are_counted_as_work),
         cmocka_unit_test(test_large_texts_are_compiled_or_refused),
         cmocka_unit_test(test_many_choices_are_a_trie),
         cmocka_unit_test(test_many_rules_and_chains),

@@ -22,6 +22,10 @@ static void test_equal_texts_are_compiled_once(void **state)
     assert_int_equal(grammar_store_get(store, &choice, &c, NULL), 0);
     assert_ptr_equal(a, b);
     assert_ptr_not_equal(a, c); /* the kind counts */
+    const struct grammar_spec none = {(enum grammar_kind)(256 + GRAMMAR_CHOICE), "[\"a\"]", 5};
+    struct grammar *unknown = NULL;
+    struct errmsg err;
+    assert_int_equal(grammar_store_get(store, &none, &unknown, &err), -EINVAL); /* all of it */
     grammar_unref(a);
     grammar_unref(b);
     grammar_unref(c);
