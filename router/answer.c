@@ -6,7 +6,10 @@
  * still held back), or, where the answer is read for reasoning and calls, deltas with what was
  * found; a last one with finish_reason and no content. After the last choice: usage, if
  * asked for, and [DONE]. */
+#include <string.h>
+
 #include "proto/base/assert.h"
+#include "proto/base/json.h"
 #include "router/http/server.h"
 #include "router/http/sse.h"
 #include "router/metrics.h"
@@ -39,6 +42,18 @@ static void explain(const struct request *request, struct chunk_explain *ret_exp
                                           .why = choice->why};
 }
 
+/* Of a completion only the worker knows something. */
+static void write_worker_miss(const char *miss, struct buffer *out)
+{
+    if (!miss[0]) {
+        buffer_append_text(out, ",\"miss\":null");
+        return;
+    }
+    buffer_append_text(out, ",\"miss\":{\"worker\":");
+    json_append_string(out, miss, strlen(miss));
+    buffer_append_char(out, '}');
+}
+
 /* Everything of the "refrain" object; `explained` and the request's scratch must outlive the chunk.
  */
 static void add_refrain(struct request *request, struct chunk *chunk,
@@ -54,11 +69,8 @@ static void add_refrain(struct request *request, struct chunk *chunk,
     }
     if (request->turn)
         turn_write(request->turn, wanted, request->choices[0].miss, members);
-    else if (wanted) /* of a completion only the worker knows something */
-        buffer_printf(members,
-                      request->choices[0].miss[0] ? ",\"miss\":{\"worker\":\"%s\"}"
-                                                  : ",\"miss\":null",
-                      request->choices[0].miss);
+    else if (wanted)
+        write_worker_miss(request->choices[0].miss, members);
     chunk->refrain = members->data;
 }
 

@@ -237,15 +237,6 @@ static int take_prompt_logprobs(struct choice *choice, const Refrain__StepItem *
     return missing ? -EPROTO : 0;
 }
 
-/* The client wanted the prompt only; the token that the worker had to write is not counted. */
-static int take_score_only(struct choice *choice, bool *ret_over)
-{
-    choice->finish_reason = "length";
-    over(choice);
-    *ret_over = true;
-    return 0;
-}
-
 static void keep_id(struct choice *choice, uint32_t id)
 {
     if (choice->plan->fields->return_ids)
@@ -256,6 +247,21 @@ static void keep_id(struct choice *choice, uint32_t id)
 static bool shows_end(const struct choice *choice, uint32_t id)
 {
     return choice->plan->fields->include_stop && !is_model_end(choice, id);
+}
+
+/* Nothing was cut off since the buffers were sent last. */
+static int check_buffers(const struct choice *choice)
+{
+    const struct buffer *buffers[] = {&choice->raw, &choice->text, &choice->certain,
+                                      &choice->prompt_logprobs, &choice->ids};
+
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+        if (buffer_finish(buffers[i]) < 0)
+            return -ENOBUFS;
+    }
+    if (logprobs_json_check(&choice->logprobs) < 0)
+        return -ENOBUFS;
+    return choice->plan->answer.reads ? answer_reader_check(&choice->reader) : 0;
 }
 
 int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over)
@@ -271,9 +277,12 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
         return -EPROTO;
     if (item->first)
         note_first(choice, item);
-    if (choice->plan->fields->score_only && (count > 0 || finished))
-        return take_score_only(choice, ret_over);
-    for (size_t i = 0; i < count; i++) {
+    if (choice->plan->fields->score_only && (count > 0 || finished)) {
+        choice->finish_reason =
+            "length"; /* the token that the worker had to write is not counted */
+        over(choice);
+    }
+    for (size_t i = 0; i < count && !choice->done; i++) {
         bool shown = !(stopped && i + 1 == count) || shows_end(choice, id_at(item, i));
         choice->tokens++;
         keep_id(choice, id_at(item, i));
@@ -286,22 +295,17 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
             return -EPROTO;
         if (detokenizer_push(&choice->detokenizer, id_at(item, i), &choice->raw) < 0)
             return -EPROTO;
-        if (sift_token(choice)) {
+        if (sift_token(choice))
             over(choice);
-            *ret_over = true;
-            return 0;
-        }
     }
-    if (buffer_finish(&choice->text) < 0 || buffer_finish(&choice->raw) < 0)
-        return -EPROTO;
-    if (choice->plan->answer.reads && answer_reader_check(&choice->reader) < 0)
-        return -EPROTO;
-    if (finished) {
+    if (finished && !choice->done) {
         finish(choice, item, count > 0 ? id_at(item, count - 1) : TOKEN_ID_NONE);
         over(choice);
     }
-    *ret_over = finished;
-    return 0;
+    int r = check_buffers(choice);
+    if (r == 0)
+        *ret_over = choice->done;
+    return r;
 }
 
 size_t choice_kept_ids(const struct choice *choice, size_t text_unsent)

@@ -80,8 +80,9 @@ void choice_done(struct choice *choice);
 /* Forget what came: the same request goes to another worker. Nothing of it was sent. */
 void choice_restart(struct choice *choice);
 /* Tokens of one step, or log probabilities of the prompt's. True: the answer is over (a stop
- * string, or the worker's finish). -EPROTO: the worker sent what makes no sense; the choice is as
- * before or half-way, and must end. */
+ * string, or the worker's finish). -EPROTO: the worker sent what makes no sense; -ENOBUFS: text,
+ * ids or log probabilities are more than a choice may hold. The choice is half-way then, and must
+ * end. */
 int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_over);
 /* How many of `generated` stand for the text that was given out, when `text_unsent` bytes of it
  * were not sent. 0: none, or the text ends inside a token (a stop string cut it). */

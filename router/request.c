@@ -525,15 +525,17 @@ static int prepare_choices(struct request *request, struct api_error *error)
     return 0;
 }
 
-static void refuse_dispatch(int r, const struct dispatch *dispatch, const struct errmsg *err,
-                            struct api_error *error)
+static void refuse_dispatch(int r, const struct request *request, const struct dispatch *dispatch,
+                            const struct errmsg *err, struct api_error *error)
 {
+    const char *prompt = request->fields.kind == API_CHAT ? "messages" : "prompt";
+
     switch (r) {
     case -ENOENT:
         (void)api_error_set(error, 404, "model_not_found", "model", "%s.", err->text);
         break;
     case -EINVAL:
-        (void)api_error_set(error, 400, "context_length_exceeded", "messages", "%s.", err->text);
+        (void)api_error_set(error, 400, "context_length_exceeded", prompt, "%s.", err->text);
         break;
     case -EBUSY:
         (void)api_error_set(error, 429, "overloaded", NULL, "%s. Try again later.", err->text);
@@ -573,7 +575,7 @@ static int choice_dispatch(struct choice *choice, struct api_error *error)
     int r = links_dispatch(request->requests->parts.links, dispatch, &err);
     if (r == 0)
         return 0;
-    refuse_dispatch(r, dispatch, &err, error);
+    refuse_dispatch(r, request, dispatch, &err, error);
     return -EINVAL;
 }
 
@@ -656,11 +658,24 @@ static void choice_failed(struct choice *choice, const Refrain__StepItem *item)
     request_refuse(request, &error);
 }
 
+/* The choice could not take what the worker sent. */
+static void take_failed(struct request *request, int r)
+{
+    struct api_error error;
+
+    if (r == -ENOBUFS)
+        (void)api_error_set(&error, 500, "answer_too_large", NULL,
+                            "The answer has too many bytes.");
+    else
+        (void)api_error_set(&error, 500, "worker_error", NULL,
+                            "The worker sent tokens that make no sense.");
+    request_refuse(request, &error);
+}
+
 static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
 {
     struct choice *choice = LIST_ENTRY(dispatch, struct choice, dispatch);
     struct request *request = choice->request;
-    struct api_error error;
     bool over = false;
     int status = 200;
 
@@ -668,10 +683,9 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
         choice_failed(choice, item);
         return;
     }
-    if (choice_take(choice, item, &over) < 0) {
-        (void)api_error_set(&error, 500, "worker_error", NULL,
-                            "The worker sent tokens that make no sense.");
-        request_refuse(request, &error);
+    int r = choice_take(choice, item, &over);
+    if (r < 0) {
+        take_failed(request, r);
         return;
     }
     if (item->first && choice->index == 0 && request->turn)

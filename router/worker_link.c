@@ -322,11 +322,16 @@ static void deliver(struct worker_link *link, const Refrain__StepItem *item)
 
 static void on_error(struct worker_link *link, const Refrain__Error *error)
 {
-    log_warn("worker_error", "worker=%.8s kind=%s code=%d req=%s text=\"%s\"", link->uuid,
-             frame_kind_name((enum frame_kind)error->kind), error->code, error->request_id,
-             error->text);
-    if (!error->request_id[0])
+    const char *kind = frame_kind_name((enum frame_kind)error->kind);
+
+    if (!error->request_id[0]) {
+        log_warn("worker_error", "worker=%.8s kind=%s code=%d text=\"%s\"", link->uuid, kind,
+                 error->code, error->text);
         return;
+    }
+    /* The sentence is for the client: it may quote a grammar. */
+    log_warn("worker_error", "worker=%.8s kind=%s code=%d req=%s", link->uuid, kind, error->code,
+             error->request_id);
     Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
     item.request_id = error->request_id;
     item.finish = REFRAIN__FINISH__FINISH_ERROR;

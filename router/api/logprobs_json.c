@@ -3,6 +3,7 @@
  * A token may be half a character: then its text has U+FFFD, and `bytes` tells the truth. */
 #include "router/api/logprobs_json.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -45,6 +46,13 @@ void logprobs_json_clear(struct logprobs_json *logprobs)
 {
     start_anew(logprobs);
     logprobs->text_offset = 0;
+}
+
+int logprobs_json_check(const struct logprobs_json *logprobs)
+{
+    bool failed = logprobs->entries.failed || logprobs->values.failed || logprobs->tokens.failed ||
+                  logprobs->tops.failed;
+    return failed ? -ENOBUFS : 0;
 }
 
 static void write_logprob(struct buffer *out, double value)

@@ -180,6 +180,31 @@ static void test_echo_comes_first_and_again_after_a_restart(void **state)
     teardown(&f);
 }
 
+static void test_what_does_not_fit_is_an_error_however_the_answer_ends(void **state)
+{
+    static const Refrain__Finish ends[] = {
+        REFRAIN__FINISH__FINISH_NONE, REFRAIN__FINISH__FINISH_LENGTH, REFRAIN__FINISH__FINISH_STOP};
+    (void)state;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        const uint32_t ids[] = {TINY_BYTE('a'), TINY_BYTE('b'), TINY_BYTE('c'), TINY_BYTE('E')};
+        Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
+        struct fixture f;
+        bool over = false;
+        setup(&f);
+        f.plan.text_bytes_max = 2;
+        f.fields.stop[0] = "E"; /* a stop string ends it in the same step */
+        f.fields.stop_bytes[0] = 1;
+        f.fields.stop_count = i == 2;
+        choice_init(&f.choice, NULL, &f.plan);
+        item.ids.data = (uint8_t *)ids;
+        item.ids.len = sizeof(ids);
+        item.finish = ends[i];
+        assert_int_equal(choice_take(&f.choice, &item, &over), -ENOBUFS);
+        assert_false(over);
+        teardown(&f);
+    }
+}
+
 static void read_with(struct fixture *f, const char *reasoning, const char *tools)
 {
     f->plan.answer.reads = true;
@@ -556,6 +581,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stop_id_is_counted_and_not_shown),
+        cmocka_unit_test(test_what_does_not_fit_is_an_error_however_the_answer_ends),
         cmocka_unit_test(test_a_clients_stop_id_is_the_stop_reason),
         cmocka_unit_test(test_stop_string_across_steps_ends_before_the_worker_does),
         cmocka_unit_test(test_held_text_comes_out_at_the_end),
