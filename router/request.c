@@ -630,6 +630,17 @@ static void on_lost(struct dispatch *dispatch, const char *why)
         request_refuse(request, &error);
 }
 
+/* Workers refuse what only the step shows: a grammar or rules that leave no token. NULL: neither.
+ */
+static const char *blamed_field(const struct api_request *fields)
+{
+    if (fields->grammar.kind != GRAMMAR_NONE)
+        return fields->grammar_param;
+    if (fields->allowed_count > 0)
+        return "allowed_token_ids";
+    return fields->bad_words_count > 0 ? "bad_words" : NULL;
+}
+
 static void choice_failed(struct choice *choice, const Refrain__StepItem *item)
 {
     struct request *request = choice->request;
@@ -647,9 +658,9 @@ static void choice_failed(struct choice *choice, const Refrain__StepItem *item)
                             "The request was cancelled at the worker.");
         break;
     default:
-        (void)api_error_set(&error, status, status == 400 ? "invalid_value" : "worker_error", NULL,
-                            "%s%s", item->error_text[0] ? item->error_text : "The worker failed",
-                            ".");
+        (void)api_error_set(&error, status, status == 400 ? "invalid_value" : "worker_error",
+                            status == 400 ? blamed_field(&request->fields) : NULL, "%s%s",
+                            item->error_text[0] ? item->error_text : "The worker failed", ".");
         if (status == 503 || status == 429)
             error.retry_after_s = 1;
         if ((status == 503 || status == 429) && choice_retry(choice, &error))

@@ -553,7 +553,7 @@ static const struct field table[] = {
     REFUSED_ROW("repetition_detection"),
     REFUSED_ROW("thinking_token_budget"),
     REFUSED_ROW("web_search_options"),
-    REFUSED_ROW("chat_template"),
+    REFUSED_BECAUSE("chat_template", ": templates of clients are not run here; --chat-template is"),
     REFUSED_ROW("audio"),
     {NULL, FIELD_IGNORED, 0, 0, 0, 0, false, NULL, NULL},
 };

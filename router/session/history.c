@@ -57,16 +57,15 @@ int history_parse_json(const json_t *value, struct history_policy *ret, struct e
     const json_t *last = json_object_get(value, "last_messages");
     const json_t *budget = json_object_get(value, "token_budget");
 
-    if (text && strcmp(text, "full") == 0) {
-        ret->kind = HISTORY_FULL;
-        return 0;
-    }
+    if (text && strlen(text) == json_string_length(value)) /* as the setting spells it */
+        return history_parse(text, ret, err);
     if (json_object_size(value) == 1 && last)
         return parse_member(last, HISTORY_LAST_MESSAGES, HISTORY_LAST_MAX, ret, err);
     if (json_object_size(value) == 1 && budget)
         return parse_member(budget, HISTORY_TOKEN_BUDGET, HISTORY_TOKENS_MAX, ret, err);
     return errmsg_set(err, -EINVAL,
-                      "must be \"full\", {\"last_messages\": N} or {\"token_budget\": N}");
+                      "must be \"full\", {\"last_messages\": N} or {\"token_budget\": N}, or a "
+                      "string as --history takes it");
 }
 
 /* places[i]: 1 where a cut may be. */

@@ -37,7 +37,7 @@ struct history_policy {
 
 /* "full", "last_messages=20", "token_budget=4096"; low_water_percent is left alone. -EINVAL. */
 int history_parse(const char *text, struct history_policy *ret_policy, struct errmsg *err);
-/* "full", {"last_messages": 20}, {"token_budget": 4096}. -EINVAL. */
+/* {"last_messages": 20}, {"token_budget": 4096}, or a string as history_parse takes it. -EINVAL. */
 int history_parse_json(const json_t *value, struct history_policy *ret_policy, struct errmsg *err);
 
 /* Index of the first message behind the head that stays: head when nothing is cut, else a message

@@ -103,7 +103,11 @@ static const struct bad_field chat_fields[] = {
     {"\"truncate_prompt_tokens\":513", "truncate_prompt_tokens", "512"},
     {"\"allowed_token_ids\":[5],\"logit_bias\":{\"5\":-100},\"stop_token_ids\":[5],\"min_tokens\":"
      "1",
-     "", "leave no token"},
+     "allowed_token_ids", "leave no token"},
+    {"\"guided_choice\":[\"a\"],\"allowed_token_ids\":[5]", "guided_choice", "leave no token"},
+    {"\"guided_regex\":\"((((((a{0,99}){0,99}){0,99}){0,99}){0,99}){0,99})\"", "guided_regex",
+     "too ambiguous"},
+    {"\"chat_template\":\"{{ 1 }}\"", "chat_template", "not run here"},
     {"\"model\":7", "model", "string"},
     {"\"messages\":{}", "messages", "list, not an object"},
     {"\"messages\":\"hi\"", "messages", "list, not a string"},

@@ -141,7 +141,7 @@ static void test_policies_are_read(void **state)
 static int parse_json(const char *text, struct history_policy *policy)
 {
     struct errmsg err = {""};
-    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     assert_non_null(value);
     int r = history_parse_json(value, policy, &err);
     assert_int_equal(r < 0, err.text[0] != '\0');
@@ -157,7 +157,15 @@ static void test_policies_of_requests_are_read(void **state)
     assert_int_equal(policy.limit, 7);
     assert_int_equal(parse_json("{\"token_budget\":700}", &policy), 0);
     assert_int_equal(policy.kind, HISTORY_TOKEN_BUDGET);
+    assert_int_equal(parse_json("\"last_messages=9\"", &policy), 0);
+    assert_int_equal(policy.kind, HISTORY_LAST_MESSAGES);
+    assert_int_equal(policy.limit, 9);
+    assert_int_equal(parse_json("\"token_budget=700\"", &policy), 0);
+    assert_int_equal(policy.kind, HISTORY_TOKEN_BUDGET);
     static const char *const wrong[] = {"\"none\"",
+                                        "\"\"",
+                                        "\"last_messages=0\"",
+                                        "\"last_messages=9\\u0000\"",
                                         "{}",
                                         "7",
                                         "[]",
