@@ -20,6 +20,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "router/text/merge.h"
+#include "router/text/trie.h"
 
 #define MERGE_TEXT_MAX 4096 /* bytes of one line of the merge list */
 
@@ -67,20 +68,30 @@ static uint32_t find_part(const struct vocabulary *vocabulary, const char *text,
     return find_bytes(vocabulary, text, bytes);
 }
 
-static bool is_known_text(const struct vocabulary *vocabulary, const char *text, size_t bytes)
+/* All tokens by text, for merges whose parts are not found because no merging may make them. Made
+ * when the first such merge is met. */
+struct all_texts {
+    struct trie trie;
+    bool made;
+};
+
+static bool is_known_text(const struct vocabulary *vocabulary, struct all_texts *texts,
+                          const char *text, size_t bytes)
 {
-    for (uint32_t id = 0; id < vocabulary->count; id++) {
+    uint32_t id = 0;
+    for (; !texts->made && id < vocabulary->count; id++) {
         size_t known_bytes = 0;
         const char *known = vocabulary_text(vocabulary, id, &known_bytes);
-        if (known_bytes == bytes && memcmp(known, text, bytes) == 0)
-            return true;
+        if (known_bytes > 0)
+            trie_add(&texts->trie, known, known_bytes, id);
     }
-    return false;
+    texts->made = true;
+    return trie_longest(&texts->trie, text, bytes, &id) == bytes;
 }
 
 /* One line "left right" into the map. */
 static int load_merge(const struct vocabulary *vocabulary, uint32_t rank, struct pair_map *map,
-                      uint32_t *last_id, struct errmsg *err)
+                      uint32_t *last_id, struct all_texts *texts, struct errmsg *err)
 {
     char joined[MERGE_TEXT_MAX];
     size_t count = 0;
@@ -97,9 +108,9 @@ static int load_merge(const struct vocabulary *vocabulary, uint32_t rank, struct
     uint32_t right_id = find_part(vocabulary, joined + left, right, TOKEN_ID_NONE);
     uint32_t merged_id = find_part(vocabulary, joined, left + right, *last_id + 1);
     if (left_id == TOKEN_ID_NONE || right_id == TOKEN_ID_NONE || merged_id == TOKEN_ID_NONE) {
-        if (is_known_text(vocabulary, joined, left) &&
-            is_known_text(vocabulary, joined + left, right) &&
-            is_known_text(vocabulary, joined, left + right))
+        if (is_known_text(vocabulary, texts, joined, left) &&
+            is_known_text(vocabulary, texts, joined + left, right) &&
+            is_known_text(vocabulary, texts, joined, left + right))
             return 0; /* a control token would take part */
         return errmsg_set(err, -EINVAL, "merge %u joins or makes a token that does not exist",
                           rank);
@@ -117,16 +128,18 @@ int bpe_load_merges(const struct vocabulary *vocabulary, struct pair_map *map, s
 {
     struct pair_map loaded;
     uint32_t count = vocabulary->card->merges.count, last_id = 0;
+    struct all_texts texts = {.made = false};
+    int r = 0;
     pair_map_init(&loaded, count);
-    for (uint32_t rank = 0; rank < count; rank++) {
-        int r = load_merge(vocabulary, rank, &loaded, &last_id, err);
-        if (r < 0) {
-            pair_map_done(&loaded);
-            return r;
-        }
-    }
-    *map = loaded;
-    return 0;
+    trie_init(&texts.trie, 0);
+    for (uint32_t rank = 0; rank < count && r == 0; rank++)
+        r = load_merge(vocabulary, rank, &loaded, &last_id, &texts, err);
+    trie_done(&texts.trie);
+    if (r < 0)
+        pair_map_done(&loaded);
+    else
+        *map = loaded;
+    return r;
 }
 
 static uint32_t filter_bit(uint64_t key)
@@ -261,4 +274,9 @@ int bpe_word(struct bpe *bpe, const char *word, size_t bytes, uint64_t hash, str
             return r;
     }
     return 0;
+}
+
+uint64_t bpe_work(const struct bpe *bpe)
+{
+    return bpe->merge.work;
 }

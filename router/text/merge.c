@@ -27,7 +27,9 @@ void merge_done(struct merge *merge)
 {
     mem_free(merge->symbols);
     mem_free(merge->ranks);
-    merge_init(merge, merge->model, merge->pair);
+    merge->symbols = NULL;
+    merge->ranks = NULL;
+    merge->capacity = 0;
 }
 
 struct merge_symbol *merge_symbols(struct merge *merge, size_t count)
@@ -53,6 +55,7 @@ void merge_set_rank(struct merge *merge, const char *text, uint32_t at)
 {
     struct merge_symbol *left = &merge->symbols[at];
     uint32_t rank = MERGE_RANK_NONE;
+    merge->work++;
     if (left->next == MERGE_END ||
         !merge->pair(merge->model, text, left, &merge->symbols[left->next], &rank,
                      &left->merged_id))
@@ -79,6 +82,7 @@ static void run_by_scan(struct merge *merge, const char *text, uint32_t count)
 {
     for (;;) {
         uint32_t best = 0, best_rank = merge->ranks[0];
+        merge->work += count;
         for (uint32_t i = 1; i < count; i++) {
             if (merge->ranks[i] < best_rank) {
                 best_rank = merge->ranks[i];

@@ -33,6 +33,7 @@ struct merge {
     struct merge_symbol *symbols;
     uint32_t *ranks; /* of the pair that begins at a symbol */
     size_t capacity;
+    uint64_t work; /* pairs asked for, looked over and moved in a heap, since merge_init */
 };
 
 void merge_init(struct merge *merge, const void *model, merge_pair_fn pair);

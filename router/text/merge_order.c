@@ -50,8 +50,10 @@ static void heap_push(struct order *order, uint64_t item)
         order->heap = mem_realloc(order->heap, order->heap_max * sizeof(*order->heap));
     }
     size_t at = order->heap_count++;
-    for (; at > 0 && order->heap[(at - 1) / 2] > item; at = (at - 1) / 2)
+    for (; at > 0 && order->heap[(at - 1) / 2] > item; at = (at - 1) / 2) {
         order->heap[at] = order->heap[(at - 1) / 2];
+        order->merge->work++;
+    }
     order->heap[at] = item;
 }
 
@@ -65,6 +67,7 @@ static uint64_t heap_pop(struct order *order)
         if (heap[child] >= item)
             break;
         heap[at] = heap[child];
+        order->merge->work++;
     }
     heap[at] = item;
     return top;
@@ -187,6 +190,7 @@ static uint32_t next_symbol(struct order *order)
                 return symbol;
         } else if (has_active) {
             uint32_t symbol = order->active[order->active_at++];
+            order->merge->work++;
             if (ranks[symbol] == (uint32_t)order->active_rank)
                 return symbol;
         } else {

@@ -155,3 +155,8 @@ int spm_word(struct spm *spm, const char *word, size_t bytes, struct token_ids *
     }
     return 0;
 }
+
+uint64_t spm_work(const struct spm *spm)
+{
+    return spm->merge.work;
+}

@@ -3,6 +3,7 @@
 #define REFRAIN_ROUTER_TEXT_SPM_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "proto/base/errmsg.h"
 #include "router/text/tokenizer.h"
@@ -16,6 +17,9 @@ int spm_new(const struct vocabulary *vocabulary, struct spm **ret_spm, struct er
 void spm_free(struct spm *spm);
 /* Append the ids of valid UTF-8 with plain spaces. 0, or -E2BIG. O(n log n). */
 int spm_word(struct spm *spm, const char *word, size_t bytes, struct token_ids *out);
+
+/* Steps of merging so far. */
+uint64_t spm_work(const struct spm *spm);
 
 /* What has no token: its bytes' tokens if the vocabulary has them, else `unk` once for a run of
  * such characters (*unknown carries that from one to the next). Shared with unigram.c. */

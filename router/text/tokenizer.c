@@ -499,3 +499,10 @@ const struct model_card *tokenizer_card(const struct tokenizer *tokenizer)
 {
     return tokenizer->card;
 }
+
+uint64_t tokenizer_work(const struct tokenizer *tokenizer)
+{
+    return tokenizer->bpe != NULL   ? bpe_work(tokenizer->bpe)
+           : tokenizer->spm != NULL ? spm_work(tokenizer->spm)
+                                    : unigram_work(tokenizer->unigram);
+}

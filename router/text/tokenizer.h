@@ -107,5 +107,7 @@ int tokenizer_token_bytes(const struct tokenizer *tokenizer, uint32_t id, const 
 /* Id of exactly this token text as stored ("<|im_end|>"), or TOKEN_ID_NONE. */
 uint32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text);
 const struct model_card *tokenizer_card(const struct tokenizer *tokenizer);
+/* Steps that its model has taken so far: what grows faster than the text would show here. */
+uint64_t tokenizer_work(const struct tokenizer *tokenizer);
 
 #endif

@@ -40,6 +40,7 @@ struct unigram {
     double unknown_score;
     struct cell *cells;
     size_t cells_max;
+    uint64_t work;
 };
 
 static double score_of(const struct model_card *card, uint32_t id)
@@ -144,8 +145,7 @@ static void reset_scores(struct cell *cells, size_t start, size_t frontier)
     }
 }
 
-static void forward(const struct unigram *unigram, struct cell *cells, const char *word,
-                    size_t bytes)
+static void forward(struct unigram *unigram, struct cell *cells, const char *word, size_t bytes)
 {
     const bool resets = unigram->vocabulary->card->sentencepiece;
     size_t frontier = 0; /* the last cell that a way has reached */
@@ -158,6 +158,7 @@ static void forward(const struct unigram *unigram, struct cell *cells, const cha
         (void)utf8_decode(word + start, &length);
         for (size_t at = start;
              at < bytes && trie_step(&unigram->trie, &node, (unsigned char)word[at], &id); at++) {
+            unigram->work++;
             if (id == TRIE_NO_VALUE)
                 continue;
             offer(unigram, &cells[at + 1],
@@ -168,6 +169,7 @@ static void forward(const struct unigram *unigram, struct cell *cells, const cha
         if (!alone)
             offer(unigram, &cells[start + length], cells[start].score + unigram->unknown_score,
                   start, TOKEN_ID_NONE);
+        unigram->work++;
         if (start + length > frontier)
             frontier = start + length;
     }
@@ -200,4 +202,9 @@ int unigram_word(struct unigram *unigram, const char *word, size_t bytes, struct
             return r;
     }
     return 0;
+}
+
+uint64_t unigram_work(const struct unigram *unigram)
+{
+    return unigram->work;
 }

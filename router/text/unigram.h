@@ -3,6 +3,7 @@
 #define REFRAIN_ROUTER_TEXT_UNIGRAM_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "proto/base/errmsg.h"
 #include "router/text/tokenizer.h"
@@ -16,5 +17,7 @@ int unigram_new(const struct vocabulary *vocabulary, struct unigram **ret_unigra
 void unigram_free(struct unigram *unigram);
 /* Append the ids of valid UTF-8 with plain spaces. 0, or -E2BIG. O(n * longest token). */
 int unigram_word(struct unigram *unigram, const char *word, size_t bytes, struct token_ids *out);
+/* Steps through the trie so far. */
+uint64_t unigram_work(const struct unigram *unigram);
 
 #endif

@@ -1,14 +1,19 @@
 /* bench_tokenizer.c - MB/s of encoding, start-up time, and a megabyte of one thing.
  *
- *   bench_tokenizer            prints CSV: vocabulary,text,megabytes,ids,cpu_seconds,mb_per_s
+ *   bench_tokenizer [NAME...]         prints CSV:
+ * vocabulary,text,megabytes,ids,cpu_seconds,mb_per_s; with names only vocabularies and texts that
+ * have one in theirs bench_tokenizer --dump TEXT FILE  writes that text bench_tokenizer --peer PATH
+ * FILE  a fresh tokenizer from PATH over the file, in pieces as bench_tokenizer_peers.py cuts them:
+ * megabytes ids cpu_seconds
  *
- * "cold" is a fresh tokenizer; "warm" the same text again. Every run is checked first: the ids give
- * the text back. One thread. */
+ * "cold" is a fresh tokenizer; "warm" the same text again. Every run of the first form is checked:
+ * the ids give the text back. One thread. */
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <time.h>
 
+#include "proto/files/card_path.h"
 #include "router/text/detokenize.h"
 #include "router/text/tokenizer.h"
 #include "router/text/unicode.h"
@@ -19,6 +24,7 @@
 #include "tests/unit/router/text/cards.h"
 
 #define TEXT_BYTES (1u << 20)
+#define PIECE_BYTES 4096u /* of --peer: a message, not a book */
 
 /* Of this thread: the machine may be busy with other things. */
 static uint64_t cpu_ns(void)
@@ -159,15 +165,32 @@ static void run_once(const char *vocabulary, struct tokenizer *tokenizer,
     token_ids_done(&ids);
 }
 
+/* Which runs were asked for: all, or those with one of the names in theirs. */
+struct wanted {
+    char **names;
+    int count;
+};
+
+static bool is_wanted(const struct wanted *wanted, const char *vocabulary, const char *text)
+{
+    char run[128];
+    (void)snprintf(run, sizeof(run), "%s-%s", vocabulary, text);
+    for (int i = 0; i < wanted->count; i++) {
+        if (strstr(run, wanted->names[i]) != NULL)
+            return true;
+    }
+    return wanted->count == 0;
+}
+
 static void run_vocabulary(const char *name, struct model_card *card, const struct sample *samples,
-                           size_t count)
+                           size_t count, const struct wanted *wanted)
 {
     if (card == NULL)
         return;
     for (size_t i = 0; i < count; i++) {
         struct tokenizer *tokenizer = NULL;
         struct errmsg err = {{0}};
-        if (samples[i].bytes == 0)
+        if (samples[i].bytes == 0 || !is_wanted(wanted, name, samples[i].name))
             continue;
         uint64_t start = cpu_ns();
         int r = tokenizer_new(card, &tokenizer, &err);
@@ -181,8 +204,64 @@ static void run_vocabulary(const char *name, struct model_card *card, const stru
     model_card_unref(card);
 }
 
-int main(void)
+/* Length of the next piece: up to PIECE_BYTES, to behind its last newline if it has one, else to
+ * the last whole character. */
+static size_t next_piece(const char *text, size_t bytes)
 {
+    if (bytes <= PIECE_BYTES)
+        return bytes;
+    const char *newline = memrchr(text, '\n', PIECE_BYTES);
+    return newline != NULL ? (size_t)(newline + 1 - text) : utf8_valid_bytes(text, PIECE_BYTES);
+}
+
+static int run_peer(const char *path, const char *file)
+{
+    struct file_bytes text = read_file(file, 64u << 20);
+    struct model_card *card = NULL;
+    struct tokenizer *tokenizer = NULL;
+    struct errmsg err = {{0}};
+    struct token_ids ids;
+    if (text.data == NULL || card_from_path(path, "bench", &card, &err) < 0 ||
+        tokenizer_new(card, &tokenizer, &err) < 0) {
+        (void)fprintf(stderr, "%s: %s\n", path, err.text);
+        return 1;
+    }
+    token_ids_init(&ids, (size_t)64 << 20);
+    uint64_t start = cpu_ns();
+    for (size_t at = 0, length; at < text.bytes; at += length) {
+        length = next_piece(text.data + at, text.bytes - at);
+        ASSERT(length > 0);
+        ASSERT(tokenizer_encode(tokenizer, text.data + at, length, NULL, &ids) == 0);
+    }
+    printf("%.6f %zu %.6f\n", (double)text.bytes * 1e-6, ids.count,
+           (double)(cpu_ns() - start) * 1e-9);
+    token_ids_done(&ids);
+    tokenizer_free(tokenizer);
+    model_card_unref(card);
+    mem_free(text.data);
+    return 0;
+}
+
+static int dump(const struct sample *samples, size_t count, const char *name, const char *path)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(samples[i].name, name) != 0)
+            continue;
+        FILE *out = fopen(path, "wb");
+        ASSERT(out != NULL);
+        size_t written = fwrite(samples[i].text, 1, samples[i].bytes, out);
+        return fclose(out) == 0 && written == samples[i].bytes ? 0 : 1;
+    }
+    (void)fprintf(stderr, "no text '%s'\n", name);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    const struct wanted wanted = {argv + 1, argc - 1};
+    int r = 0;
+    if (argc == 4 && strcmp(argv[1], "--peer") == 0)
+        return run_peer(argv[2], argv[3]);
     struct sample samples[] = {
         dialogues("english"),          chinese("chinese"),
         from_file("code", __FILE__),   repeat("letter", "a"),
@@ -192,16 +271,22 @@ int main(void)
         repeat("han", "\xe4\xb8\xad"),
     };
     const size_t count = sizeof(samples) / sizeof(samples[0]);
+    if (argc == 4 && strcmp(argv[1], "--dump") == 0) {
+        r = dump(samples, count, argv[2], argv[3]);
+        goto out;
+    }
     printf("vocabulary,text,megabytes,ids,cpu_seconds,mb_per_s\n");
-    run_vocabulary("qwen2", card_from_qwen2(), samples, count);
+    run_vocabulary("qwen2", card_from_qwen2(), samples, count, &wanted);
     run_vocabulary("smollm2", card_from_gguf(model_path("SmolLM2-135M-Instruct.Q4_1.gguf")),
-                   samples, count);
+                   samples, count, &wanted);
     run_vocabulary("deepseek-llm", card_from_gguf(CASES_DIR "ggml-vocab-deepseek-llm.gguf.gz"),
-                   samples, count);
+                   samples, count, &wanted);
     run_vocabulary("o200k", card_from_tiktoken(CASES_DIR "o200k_base.tiktoken.gz", "o200k"),
-                   samples, count);
-    run_vocabulary("phi-3", card_from_gguf(CASES_DIR "ggml-vocab-phi-3.gguf.gz"), samples, count);
+                   samples, count, &wanted);
+    run_vocabulary("phi-3", card_from_gguf(CASES_DIR "ggml-vocab-phi-3.gguf.gz"), samples, count,
+                   &wanted);
+out:
     for (size_t i = 0; i < count; i++)
         mem_free(samples[i].text);
-    return 0;
+    return r;
 }

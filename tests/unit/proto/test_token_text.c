@@ -43,12 +43,36 @@ static void test_pieces_have_spaces_and_byte_tokens(void **state)
     check(TOKENIZER_UNIGRAM, TOKEN_USER_DEFINED, "\xe2\x96\x81x", " x", 2);
 }
 
+static void test_alphabet_goes_both_ways(void **state)
+{
+    (void)state;
+    for (unsigned b = 0; b < 256; b++) {
+        uint32_t cp = token_text_alphabet((unsigned char)b);
+        char stored[2] = {(char)cp, '\0'};
+        unsigned char back = 0;
+        size_t count = 1;
+        if (cp >= 0x80) {
+            stored[0] = (char)(0xc0 | cp >> 6);
+            stored[1] = (char)(0x80 | (cp & 0x3f));
+            count = 2;
+        }
+        assert_true(token_text_is_byte(stored, count, &back));
+        assert_int_equal(back, b);
+    }
+    unsigned char none = 7;
+    assert_false(token_text_is_byte("ab", 2, &none));
+    assert_false(token_text_is_byte("", 0, &none));
+    assert_false(token_text_is_byte(" ", 1, &none));
+    assert_int_equal(none, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_byte_alphabet_is_undone),
         cmocka_unit_test(test_text_outside_the_alphabet_is_taken_as_it_stands),
         cmocka_unit_test(test_pieces_have_spaces_and_byte_tokens),
+        cmocka_unit_test(test_alphabet_goes_both_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
