@@ -27,6 +27,7 @@
 #include "router/request_private.h"
 
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
+#define SCRATCH_KEPT ((size_t)1 << 20) /* between requests */
 #define REFRAIN_BYTES_MAX ((size_t)64 << 10)
 #define COMPLETION_TOKENS_DEFAULT 16u         /* vLLM's, for /v1/completions */
 #define DEADLINE_GRACE_MS 1000u               /* the worker's own deadline comes first */
@@ -180,6 +181,8 @@ static void request_end(struct request *request, int status, const char *finish)
     metrics_observe(metrics, RM_REQUEST_SECONDS, 0, (double)(clock_ns() - request->began_ns) / 1e9);
     log_end(request, status, finish);
     request_free(request);
+    buffer_trim(&requests->scratch, SCRATCH_KEPT);
+    buffer_trim(&requests->logprobs, SCRATCH_KEPT);
 }
 
 void request_refuse(struct request *request, const struct api_error *error)

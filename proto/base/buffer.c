@@ -49,6 +49,14 @@ void buffer_clear(struct buffer *buffer)
         buffer->data[0] = '\0';
 }
 
+void buffer_trim(struct buffer *buffer, size_t kept_bytes)
+{
+    if (buffer->capacity > kept_bytes)
+        buffer_done(buffer);
+    else
+        buffer_clear(buffer);
+}
+
 /* Room for `bytes` more and the NUL. False: `failed` is set. */
 static bool reserve(struct buffer *buffer, size_t bytes)
 {

@@ -27,6 +27,8 @@ static inline void buffer_init(struct buffer *buffer, size_t bytes_max)
 }
 void buffer_done(struct buffer *buffer);
 void buffer_clear(struct buffer *buffer); /* keeps the memory, clears `failed` */
+/* Clear; memory past `kept_bytes`, which a rare large text needed, is given back. */
+void buffer_trim(struct buffer *buffer, size_t kept_bytes);
 void buffer_append(struct buffer *buffer, const void *data, size_t bytes);
 void buffer_append_text(struct buffer *buffer, const char *text);
 void buffer_append_char(struct buffer *buffer, char c);

@@ -100,15 +100,6 @@ static size_t unsent(const struct http_client *c)
            (c->writing ? uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) : 0);
 }
 
-/* Empty for the next use; memory of a rare big one is given back. */
-static void buffer_empty(struct buffer *buffer)
-{
-    if (buffer->capacity > CLIENT_KEEP_BYTES_MAX)
-        buffer_done(buffer);
-    else
-        buffer_clear(buffer);
-}
-
 static void on_closed(uv_handle_t *handle)
 {
     struct http_client *c = handle->data;
@@ -145,7 +136,7 @@ static void on_write(uv_write_t *request, int status)
 
     c->writing = false;
     c->sent_total += c->sending_left;
-    buffer_empty(&c->sending);
+    buffer_trim(&c->sending, CLIENT_KEEP_BYTES_MAX);
     if (c->state == CLIENT_CLOSING)
         return;
     if (status < 0)
@@ -176,7 +167,7 @@ static int client_send(struct http_client *c)
     rest.len = c->out.bytes - (size_t)(rest.base - c->out.data);
     c->sent_total += c->out.bytes - rest.len;
     if (rest.len == 0) {
-        buffer_empty(&c->out);
+        buffer_trim(&c->out, CLIENT_KEEP_BYTES_MAX);
         return 0;
     }
     taken = c->out; /* its bytes stay where they are until on_write */
@@ -251,8 +242,8 @@ static void client_fault(struct http_client *c, const struct http_fault *fault)
         buffer_append(&c->out, json.data, json.bytes);
     buffer_done(&json);
     c->server->counts.rejected_total++;
-    buffer_empty(&c->body);
-    buffer_empty(&c->in);
+    buffer_trim(&c->body, CLIENT_KEEP_BYTES_MAX);
+    buffer_trim(&c->in, CLIENT_KEEP_BYTES_MAX);
     client_set_state(c, CLIENT_FLUSH, 0, fault->code);
     mark_dirty(c);
 }
@@ -409,9 +400,9 @@ static void go_on(struct http_client *c)
         if (c->state < CLIENT_FLUSH)
             buffer_consume(&c->in, used);
         else
-            buffer_empty(&c->in);
+            buffer_trim(&c->in, CLIENT_KEEP_BYTES_MAX);
         if (c->in.bytes == 0)
-            buffer_empty(&c->in);
+            buffer_trim(&c->in, CLIENT_KEEP_BYTES_MAX);
         watch_ended(c);
     }
     if (may_parse(c) && c->ended && c->in.bytes == 0)
@@ -435,7 +426,7 @@ void client_flush(struct http_client *c)
         go_on(c);
     if (c->state != CLIENT_FLUSH)
         return;
-    buffer_empty(&c->in);
+    buffer_trim(&c->in, CLIENT_KEEP_BYTES_MAX);
     read_more(c); /* to drop it: what is left unread would reset the connection */
     if (c->state == CLIENT_FLUSH && unsent(c) == 0)
         finish(c);
@@ -544,7 +535,7 @@ void client_on_written(struct http_client *c)
 void client_on_answered(struct http_client *c)
 {
     list_remove(&c->ended_link);
-    buffer_empty(&c->body);
+    buffer_trim(&c->body, CLIENT_KEEP_BYTES_MAX);
     http_parser_start(&c->parser);
     if (c->close_after || c->server->draining) /* a drain may have begun since the head */
         client_set_state(c, CLIENT_FLUSH, 0, "answered");

@@ -454,15 +454,6 @@ static void prefix_only(struct flow *flow)
 
 /* --- running --------------------------------------------------------------------------------- */
 
-static void scratch_clear(struct buffer *buffer)
-{
-    if (buffer->capacity > SCRATCH_KEPT) {
-        buffer_done(buffer);
-        buffer_init(buffer, TEXT_BYTES_MAX);
-    }
-    buffer_clear(buffer);
-}
-
 static void run_step(struct flow *flow, const struct step *step)
 {
     const struct model_card *card = flow->normalizer->card;
@@ -513,8 +504,8 @@ int normalizer_run(struct normalizer *normalizer, const char *text, size_t bytes
                         .bytes = bytes,
                         .free = &normalizer->scratch[0],
                         .at_start = *at_start};
-    scratch_clear(&normalizer->scratch[0]);
-    scratch_clear(&normalizer->scratch[1]);
+    buffer_trim(&normalizer->scratch[0], SCRATCH_KEPT);
+    buffer_trim(&normalizer->scratch[1], SCRATCH_KEPT);
     for (uint32_t i = 0; i < normalizer->count; i++) {
         run_step(&flow, &normalizer->steps[i]);
         if (buffer_finish(&normalizer->scratch[0]) < 0 ||

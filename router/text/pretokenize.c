@@ -378,11 +378,7 @@ static int split_by_regex(struct cut *cut)
 
 static struct buffer *clear_scratch(struct step *step)
 {
-    if (step->scratch.capacity > SCRATCH_KEPT) {
-        buffer_done(&step->scratch);
-        buffer_init(&step->scratch, TEXT_BYTES_MAX);
-    }
-    buffer_clear(&step->scratch);
+    buffer_trim(&step->scratch, SCRATCH_KEPT);
     return &step->scratch;
 }
 

@@ -198,16 +198,6 @@ static int encode_word(void *owner, const char *word, size_t bytes)
     return r;
 }
 
-static void scratch_clear(struct buffer *buffer)
-{
-    size_t bytes_max = buffer->bytes_max;
-    if (buffer->capacity > SCRATCH_KEPT) {
-        buffer_done(buffer);
-        buffer_init(buffer, bytes_max);
-    }
-    buffer_clear(buffer);
-}
-
 /* What the pre-tokenizer calls a word, to SentencePiece: with plain spaces, and cut before them
  * where no token goes across. */
 static int encode_spaced(void *owner, const char *word, size_t bytes)
@@ -216,7 +206,7 @@ static int encode_spaced(void *owner, const char *word, size_t bytes)
     struct tokenizer *tokenizer = encoding->tokenizer;
     const struct vocabulary *vocabulary = tokenizer->vocabulary;
     if (!pretokenizer_is_whole(tokenizer->pre)) { /* else the normalizer did it */
-        scratch_clear(&tokenizer->spaced);
+        buffer_trim(&tokenizer->spaced, SCRATCH_KEPT);
         if (metaspace_plain(word, bytes, &tokenizer->spaced)) {
             if (buffer_finish(&tokenizer->spaced) < 0)
                 return -E2BIG;
@@ -241,7 +231,7 @@ static int encode_alphabet(void *owner, const char *word, size_t bytes)
 {
     struct encoding *encoding = owner;
     struct tokenizer *tokenizer = encoding->tokenizer;
-    scratch_clear(&tokenizer->spaced);
+    buffer_trim(&tokenizer->spaced, SCRATCH_KEPT);
     buffer_append(&tokenizer->spaced, word, bytes);
     if (buffer_finish(&tokenizer->spaced) < 0)
         return -E2BIG;

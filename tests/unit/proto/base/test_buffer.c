@@ -50,6 +50,25 @@ static void test_append_when_in_bounds_collects_and_terminates(void **state)
     assert_memory_equal(buffer.data, "data: a\0b\n42-x", 15);
 }
 
+static void test_trim_keeps_memory_up_to_what_is_kept(void **state)
+{
+    (void)state;
+    buffer_append_text(&buffer, "a text");
+    size_t capacity = buffer.capacity;
+    buffer_trim(&buffer, capacity);
+    assert_string_equal(buffer.data, "");
+    assert_int_equal(buffer.capacity, capacity);
+    buffer_trim(&buffer, capacity - 1);
+    assert_int_equal(buffer.capacity, 0);
+    buffer_append_text(&buffer, "again, with the same bound");
+    assert_int_equal(buffer_finish(&buffer), 0);
+    for (int i = 0; i < 100; i++)
+        buffer_append_char(&buffer, 'x');
+    assert_int_equal(buffer_finish(&buffer), -ENOBUFS);
+    buffer_trim(&buffer, 0);
+    assert_int_equal(buffer_finish(&buffer), 0);
+}
+
 static void test_append_when_it_just_fits_succeeds(void **state)
 {
     (void)state;
@@ -154,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_init_when_nothing_was_appended_is_an_empty_text),
         TEST(test_append_when_in_bounds_collects_and_terminates),
+        TEST(test_trim_keeps_memory_up_to_what_is_kept),
         TEST(test_append_when_it_just_fits_succeeds),
         TEST(test_append_when_past_the_bound_fails_and_sticks),
         TEST(test_printf_when_past_the_bound_leaves_the_content),
