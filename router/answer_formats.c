@@ -2,32 +2,61 @@
 #include "router/answer_formats.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/base/assert.h"
 #include "router/answer/tool_force.h"
 #include "router/text/detokenize.h"
 
+#define NAMES_BYTES_MAX 256u /* all names of a table */
 #define FORCED_CALLS_MAX 16u /* of one answer */
 #define TAIL_TOKENS 48u      /* a tag is a few tokens, even letter by letter */
+
+static void add_name(char names[NAMES_BYTES_MAX], const char *name)
+{
+    size_t used = strlen(names);
+    int bytes =
+        snprintf(names + used, NAMES_BYTES_MAX - used, used ? ", %s" : "auto, none, %s", name);
+    ASSERT(bytes > 0 && (size_t)bytes < NAMES_BYTES_MAX - used);
+}
+
+static int refuse_reasoning(const char *name, struct errmsg *err)
+{
+    char names[NAMES_BYTES_MAX] = "";
+    const struct reasoning_format *format;
+
+    for (size_t i = 0; (format = reasoning_format_at(i)) != NULL; i++)
+        add_name(names, format->name);
+    return errmsg_set(err, -EINVAL, "--reasoning-parser: '%.60s' is not known; there are %s", name,
+                      names);
+}
+
+static int refuse_tools(const char *name, struct errmsg *err)
+{
+    char names[NAMES_BYTES_MAX] = "";
+    const struct tool_format *format;
+
+    for (size_t i = 0; (format = tool_format_at(i)) != NULL; i++)
+        add_name(names, format->name);
+    return errmsg_set(err, -EINVAL, "--tool-call-parser: '%.60s' is not known; there are %s", name,
+                      names);
+}
+
+static bool is_switch(const char *name)
+{
+    return strcmp(name, "auto") == 0 || strcmp(name, "none") == 0;
+}
 
 int answer_settings_check(const struct answer_settings *settings, struct errmsg *err)
 {
     const char *reasoning = settings->reasoning_parser;
     const char *tools = settings->tool_call_parser;
 
-    if (strcmp(reasoning, "auto") != 0 && strcmp(reasoning, "none") != 0 &&
-        !reasoning_find(reasoning))
-        return errmsg_set(err, -EINVAL,
-                          "--reasoning-parser: '%.60s' is not known; there are auto, none, qwen3, "
-                          "deepseek_r1, deepseek_v3, glm45, seed_oss and mistral",
-                          reasoning);
-    if (strcmp(tools, "auto") != 0 && strcmp(tools, "none") != 0 && !tool_format_find(tools))
-        return errmsg_set(err, -EINVAL,
-                          "--tool-call-parser: '%.60s' is not known; there are auto, none, hermes, "
-                          "llama3_json, mistral, qwen3_coder, deepseek_v3, seed_oss, functionary, "
-                          "firefunction and json",
-                          tools);
+    if (!is_switch(reasoning) && !reasoning_find(reasoning))
+        return refuse_reasoning(reasoning, err);
+    if (!is_switch(tools) && !tool_format_find(tools))
+        return refuse_tools(tools, err);
     return 0;
 }
 

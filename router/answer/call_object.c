@@ -1,8 +1,8 @@
 /* call_object.c - {"name": "f", "arguments": {...}}: members in any order, others skipped.
  *
- *   OPEN --{--> FIRST_KEY --"--> IN_KEY --"--> COLON --:--> VALUE --> IN_VALUE --> AFTER --}-->
- * done
- *                                  ^---------- NEXT_KEY <------------,-------------+
+ *   OPEN --{--> FIRST_KEY --"--> IN_KEY --"--> COLON --:--> VALUE --> IN_VALUE --> AFTER --}--> end
+ *                NEXT_KEY --"------^                                                |
+ *                   ^---------------------------- , --------------------------------+
  *
  * The call counts as soon as name and the first byte of its arguments are known; then arguments go
  * to the call byte by byte. Arguments before the name wait in `held`. Arguments that are null or

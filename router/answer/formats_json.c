@@ -1,9 +1,9 @@
 /* formats_json.c - calls that are one JSON object: {"name": "f", "arguments": {...}}.
  *
- *   hermes        <tool_call>{...}</tool_call>, several     (Hermes 2 Pro, Qwen2.5, Qwen3, SmolLM3)
- *   llama3_json   <|python_tag|>{"name", "parameters"}; {...}   the tag is optional
- * (Llama 3.1, 3.2) firefunction  functools[{...}, {...}] json          bare objects, as llama3_json
- * without a tag: what a grammar forces */
+ *   hermes        <tool_call>{...}</tool_call>, several: Hermes 2 Pro, Qwen2.5, Qwen3, SmolLM3
+ *   llama3_json   <|python_tag|>{"name", "parameters"}; {...}, the tag may be missing: Llama 3
+ *   firefunction  functools[{...}, {...}]
+ *   json          bare objects, as llama3_json without a tag: what a grammar forces */
 #include "router/answer/tool_format.h"
 
 static const struct tool_step hermes_steps[] = {

@@ -22,6 +22,11 @@ static const struct reasoning_format formats[] = {
     {NULL, NULL, NULL, false},
 };
 
+const struct reasoning_format *reasoning_format_at(size_t index)
+{
+    return index + 1 < sizeof(formats) / sizeof(formats[0]) ? &formats[index] : NULL;
+}
+
 const struct reasoning_format *reasoning_find(const char *name)
 {
     for (const struct reasoning_format *format = formats; format->name; format++) {

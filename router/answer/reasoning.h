@@ -5,9 +5,8 @@
  *
  * A model thinks at most once, first. The begin tag may stand in the prompt already (the template
  * opens it), or a closed pair (the template switched thinking off); reasoning_after_prompt() sees
- * that. The tags are shown to nobody; a missing end tag leaves everything
- * reasoning. Text that may become a tag is held back, so any split of the text gives the same.
- * Embedded. Thread: one. */
+ * that. The tags are shown to nobody; a missing end tag leaves everything reasoning. Text that may
+ * become a tag is held back, so any split of the text gives the same. Embedded. Thread: one. */
 #ifndef REFRAIN_ROUTER_ANSWER_REASONING_H
 #define REFRAIN_ROUTER_ANSWER_REASONING_H
 
@@ -33,6 +32,8 @@ struct reasoning {
     size_t held_bytes, matched; /* matched: how many of them are a tag's first bytes */
 };
 
+/* The formats in order; NULL: no more. */
+const struct reasoning_format *reasoning_format_at(size_t index);
 /* NULL: no such name. */
 const struct reasoning_format *reasoning_find(const char *name);
 /* The format whose tag a template mentions, or NULL. */

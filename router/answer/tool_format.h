@@ -60,6 +60,8 @@ struct tool_format {
     const char *token;      /* in the vocabulary, if the template says nothing; or NULL */
 };
 
+/* The formats in order; NULL: no more. */
+const struct tool_format *tool_format_at(size_t index);
 /* Of --tool-call-parser; NULL: no such name. */
 const struct tool_format *tool_format_find(const char *name);
 /* What this template tells models to write, or NULL. */

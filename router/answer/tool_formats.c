@@ -10,7 +10,7 @@ static const struct tool_format *const *const families[] = {tool_formats_xml, to
                                                             tool_formats_json};
 #define FAMILIES (sizeof(families) / sizeof(families[0]))
 
-static const struct tool_format *format_at(size_t index)
+const struct tool_format *tool_format_at(size_t index)
 {
     for (size_t f = 0; f < FAMILIES; f++) {
         for (size_t i = 0; families[f][i]; i++) {
@@ -32,7 +32,7 @@ const struct tool_format *tool_format_find(const char *name)
         if (strcmp(aliases[i][0], name) == 0)
             name = aliases[i][1];
     }
-    for (size_t i = 0; (format = format_at(i)) != NULL; i++) {
+    for (size_t i = 0; (format = tool_format_at(i)) != NULL; i++) {
         if (strcmp(format->name, name) == 0)
             return format;
     }
@@ -52,7 +52,7 @@ const struct tool_format *tool_format_of_template(const char *source, size_t byt
 {
     const struct tool_format *format;
 
-    for (size_t i = 0; (format = format_at(i)) != NULL; i++) {
+    for (size_t i = 0; (format = tool_format_at(i)) != NULL; i++) {
         if (mentions(source, bytes, format->needles))
             return format;
     }
@@ -63,7 +63,7 @@ const struct tool_format *tool_format_by_token(size_t index, const char **ret_to
 {
     const struct tool_format *format;
 
-    for (size_t i = 0; (format = format_at(i)) != NULL; i++) {
+    for (size_t i = 0; (format = tool_format_at(i)) != NULL; i++) {
         if (format->token && index-- == 0) {
             *ret_token = format->token;
             return format;

@@ -5,11 +5,10 @@
  *              +--- BAD ----+   held bytes become content, then the byte is looked at again
  *
  * Why bytes: the result cannot depend on how the text was cut. (Runs of plain content are copied
- * whole, which comes to the same.) Invariant: `held` is everything
- * since the last byte that went to content or to a call. In content it is white space (which
- * belongs to a call if one follows) and then the first `matched` bytes of a start. When a step
- * breaks off behind a call that is complete, its structure (braces, tags) is dropped, and only what
- * does not fit is content. */
+ * whole, which comes to the same.) Invariant: `held` is everything since the last byte that went to
+ * content or to a call. In content it is white space (which belongs to a call if one follows) and
+ * then the first `matched` bytes of a start. When a step breaks off behind a call that is complete,
+ * its structure (braces, tags) is dropped, and only what does not fit is content. */
 #include "router/answer/tool_parser_private.h"
 
 #include <string.h>

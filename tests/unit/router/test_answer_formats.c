@@ -96,10 +96,15 @@ static void test_settings_name_or_switch_off(void **state)
     assert_null(f.formats.tools);
     f.settings.tool_call_parser = "hermess";
     assert_true(answer_settings_check(&f.settings, &err) < 0);
-    assert_non_null(strstr(err.text, "'hermess'"));
+    assert_non_null(strstr(err.text, "'hermess' is not known; there are auto, none, "));
+    for (size_t i = 0; tool_format_at(i); i++)
+        assert_non_null(strstr(err.text, tool_format_at(i)->name));
     f.settings.reasoning_parser = "r2";
     assert_true(answer_settings_check(&f.settings, &err) < 0);
-    assert_non_null(strstr(err.text, "--reasoning-parser: 'r2'"));
+    assert_non_null(
+        strstr(err.text, "--reasoning-parser: 'r2' is not known; there are auto, none, "));
+    for (size_t i = 0; reasoning_format_at(i); i++)
+        assert_non_null(strstr(err.text, reasoning_format_at(i)->name));
     teardown(&f);
 }
 
