@@ -168,10 +168,10 @@ static void test_large_texts_are_compiled_or_refused(void **state)
     assert_int_equal(run_text(GRAMMAR_REGEX, text, "a"), 0);
     mem_free(text);
     text = repeated("", "(a|)", 60000, "");
-    assert_true(run_text(GRAMMAR_REGEX, text, "a") <= 0);
+    assert_int_equal(run_text(GRAMMAR_REGEX, text, "a"), -E2BIG);
     mem_free(text);
     text = repeated("", "[^a]", 60000, "");
-    assert_true(run_text(GRAMMAR_REGEX, text, "b") <= 0);
+    assert_int_equal(run_text(GRAMMAR_REGEX, text, "b"), -E2BIG);
     mem_free(text);
     text = repeated("[\"a\"", ",\"b\"", 65000, "]");
     assert_int_equal(run_text(GRAMMAR_CHOICE, text, "b"), 0);
@@ -207,7 +207,8 @@ static void test_many_rules_and_chains(void **state)
     for (unsigned i = 0; i < 10000; i++)
         used += (size_t)snprintf(text + used, 64, "r%u ::= r%u \"\"\n", i, i + 1);
     (void)snprintf(text + used, 64, "r10000 ::= \"a\"\n");
-    assert_true(run_text(GRAMMAR_EBNF, text, "") <= 0); /* deeper than a stack may be */
+    /* Deeper than a stack may be: but the last call of a rule needs none. */
+    assert_int_equal(run_text(GRAMMAR_EBNF, text, ""), 0);
     mem_free(text);
 }
 
