@@ -38,6 +38,10 @@ struct backend_ops {
                              uint32_t head_dim);
     void (*copy_blocks)(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
                         uint32_t tokens);
+    void (*kv_block_read)(struct backend *b, const struct kv_pool *pool, uint32_t block,
+                          void *ret_bytes);
+    void (*kv_block_write)(struct backend *b, struct kv_pool *pool, uint32_t block,
+                           const void *bytes);
     int (*alloc)(struct backend *b, size_t bytes, void **ret_pointer);
     void (*free)(struct backend *b, void *pointer, size_t bytes);
 };

@@ -208,6 +208,19 @@ void op_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint
         b->ops->copy_blocks(b, pool, from, to, tokens);
 }
 
+void op_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,
+                      void *ret_bytes)
+{
+    ASSERT(block < pool->blocks);
+    b->ops->kv_block_read(b, pool, block, ret_bytes);
+}
+
+void op_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes)
+{
+    ASSERT(block < pool->blocks);
+    b->ops->kv_block_write(b, pool, block, bytes);
+}
+
 int op_alloc(struct backend *b, size_t bytes, void **ret_pointer)
 {
     return b->ops->alloc(b, bytes, ret_pointer);

@@ -146,6 +146,11 @@ size_t op_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, 
 /* Copy slots [0, tokens) of block `from` to block `to`, all layers, K and V. */
 void op_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
                     uint32_t tokens);
+/* The op_kv_block_bytes of a block as they are, in the backend's own layout (kv_format): written
+ * into any block of a pool of the same shape and format they give the same bits as before. */
+void op_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,
+                      void *ret_bytes);
+void op_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes);
 
 /* Scratch and activation memory, 64-byte aligned, in backend memory. */
 int op_alloc(struct backend *b, size_t bytes, void **ret_pointer);

@@ -4,7 +4,17 @@
 
 #include <math.h>
 
-enum vllm_kind { COPIED = 0, NEVER, NEVER_CACHED, HIT_RATE, BY_SOURCE, BY_FINISH };
+enum vllm_kind {
+    COPIED = 0,
+    NEVER,
+    HOST_USAGE,
+    HIT_RATE,
+    HOST_HIT_RATE,
+    POOL_HITS,
+    TIER_HITS,
+    BY_SOURCE,
+    BY_FINISH
+};
 
 static const char *const sources[] = {"local_compute", "local_cache_hit", "external_kv_transfer",
                                       NULL};
@@ -20,9 +30,9 @@ static const struct {
     {NEVER, 0},
     {COPIED, WM_KV_USAGE_RATIO},
     {COPIED, WM_KV_USAGE_RATIO},
-    {NEVER, 0},
+    {HOST_USAGE, 0},
     {HIT_RATE, 0},
-    {NEVER_CACHED, 0},
+    {HOST_HIT_RATE, 0},
     {COPIED, WM_PROMPT_RATE},
     {COPIED, WM_GENERATED_RATE},
     {COPIED, WM_PREEMPTIONS},
@@ -30,9 +40,11 @@ static const struct {
     {COPIED, WM_CACHED_TOKENS},
     {COPIED, WM_GENERATED_TOKENS},
     {COPIED, WM_PROMPT_TOKENS},
-    {COPIED, WM_CACHED_TOKENS},
+    {POOL_HITS, 0},
     {COPIED, WM_PROMPT_TOKENS},
-    {COPIED, WM_CACHED_TOKENS},
+    {POOL_HITS, 0},
+    {COPIED, WM_TIER_ASKED_TOKENS},
+    {TIER_HITS, 0},
     {BY_SOURCE, 0},
     {BY_FINISH, 0},
     {COPIED, WM_STEP_TOKENS},
@@ -62,11 +74,12 @@ const struct metric_spec vllm_metric_specs[VLLM_METRICS] = {
     {"vllm:gpu_cache_usage_perc", METRIC_GAUGE, "The same under its name of 0.6.", NULL, NULL,
      NULL},
     {"vllm:cpu_cache_usage_perc", METRIC_GAUGE,
-     "Share of swap blocks in use: always 0, there are none (0.6).", NULL, NULL, NULL},
+     "Share of the host tier's blocks in use, 0 without one (0.6).", NULL, NULL, NULL},
     {"vllm:gpu_prefix_cache_hit_rate", METRIC_GAUGE,
      "Found share of the prompt blocks looked up, -1: off (0.6).", NULL, NULL, NULL},
     {"vllm:cpu_prefix_cache_hit_rate", METRIC_GAUGE,
-     "The same for swap blocks: always -1, there are none (0.6).", NULL, NULL, NULL},
+     "The same for the host tier, of what the pool lacked; -1: there is none (0.6).", NULL, NULL,
+     NULL},
     {"vllm:avg_prompt_throughput_toks_per_s", METRIC_GAUGE,
      "Prompt tokens per second, last five (0.6).", NULL, NULL, NULL},
     {"vllm:avg_generation_throughput_toks_per_s", METRIC_GAUGE,
@@ -85,6 +98,10 @@ const struct metric_spec vllm_metric_specs[VLLM_METRICS] = {
     {"vllm:gpu_prefix_cache_queries_total", METRIC_COUNTER, "The same under its name of 0.8.", NULL,
      NULL, NULL},
     {"vllm:gpu_prefix_cache_hits_total", METRIC_COUNTER, "The same under its name of 0.8.", NULL,
+     NULL, NULL},
+    {"vllm:external_prefix_cache_queries_total", METRIC_COUNTER,
+     "Prompt tokens that slower tiers were asked for.", NULL, NULL, NULL},
+    {"vllm:external_prefix_cache_hits_total", METRIC_COUNTER, "Prompt tokens found there.", NULL,
      NULL, NULL},
     {"vllm:prompt_tokens_by_source_total", METRIC_COUNTER,
      "Prompt tokens by where their KV came from.", "source", sources, NULL},
@@ -164,6 +181,35 @@ static double hit_rate(const struct metrics *worker)
     return lookups > 0 ? metrics_get(worker, WM_HIT_BLOCKS, 0) / lookups : 0;
 }
 
+static double host_hit_rate(const struct metrics *worker)
+{
+    double hits = metrics_get(worker, WM_TIER_HITS, WM_TIER_HOST);
+    double asked = hits + metrics_get(worker, WM_TIER_MISSES, WM_TIER_HOST);
+
+    if (metrics_get(worker, WM_TIER_UP, WM_TIER_HOST) == 0)
+        return -1;
+    return asked > 0 ? hits / asked : 0;
+}
+
+static double host_usage(const struct metrics *worker)
+{
+    double blocks_max = metrics_get(worker, WM_TIER_BLOCKS_MAX, WM_TIER_HOST);
+
+    return blocks_max > 0 ? metrics_get(worker, WM_TIER_BLOCKS, WM_TIER_HOST) / blocks_max : 0;
+}
+
+/* Tokens. */
+static double tier_hits(const struct metrics *worker)
+{
+    return metrics_get(worker, WM_CACHED_BY_TIER, WM_TIER_HOST) +
+           metrics_get(worker, WM_CACHED_BY_TIER, WM_TIER_DISK);
+}
+
+static double pool_hits(const struct metrics *worker)
+{
+    return metrics_get(worker, WM_CACHED_TOKENS, 0) - tier_hits(worker);
+}
+
 static void fill_finishes(const struct metrics *worker, struct metrics *vllm, size_t id)
 {
     count_to(vllm, id, 0, metrics_get(worker, WM_REQUESTS, WM_FINISH_STOP));
@@ -183,15 +229,25 @@ void vllm_metrics_fill(const struct metrics *worker, struct metrics *vllm)
             break;
         case NEVER:
             break;
-        case NEVER_CACHED:
-            metrics_set(vllm, id, 0, -1);
+        case HOST_USAGE:
+            metrics_set(vllm, id, 0, host_usage(worker));
+            break;
+        case HOST_HIT_RATE:
+            metrics_set(vllm, id, 0, host_hit_rate(worker));
+            break;
+        case POOL_HITS:
+            count_to(vllm, id, 0, pool_hits(worker));
             break;
         case HIT_RATE:
             metrics_set(vllm, id, 0, hit_rate(worker));
             break;
+        case TIER_HITS:
+            count_to(vllm, id, 0, tier_hits(worker));
+            break;
         case BY_SOURCE:
             count_to(vllm, id, 0, metrics_get(worker, WM_COMPUTED_TOKENS, 0));
-            count_to(vllm, id, 1, metrics_get(worker, WM_CACHED_TOKENS, 0));
+            count_to(vllm, id, 1, pool_hits(worker));
+            count_to(vllm, id, 2, tier_hits(worker));
             break;
         case BY_FINISH:
             fill_finishes(worker, vllm, id);

@@ -12,6 +12,7 @@ static const char *const masks[] = {"warm", "cold", NULL};
 static const char *const losses[] = {"capacity", "abandoned", "one_shot", "reset", NULL};
 #define PURPOSE_NAME(name, text) text,
 static const char *const purposes[] = {MEM_PURPOSES(PURPOSE_NAME) NULL};
+static const char *const tiers[] = {"pool", "host", "disk", NULL};
 static const char *const block_states[] = {"empty", "private", "shared", "cached", NULL};
 
 /* Buckets that also stand under vLLM's names are vLLM's of today: those of 0.6 and longer ones. */
@@ -90,6 +91,31 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
                          "purpose", purposes, NULL},
     [WM_CPU_SECONDS] =
         COUNTER("refrain_process_cpu_seconds_total", "CPU time of this rank's process."),
+    [WM_CACHED_BY_TIER] = {"refrain_cached_tokens_by_tier_total", METRIC_COUNTER,
+                           "Prompt tokens whose KV was reused, by where it was.", "tier", tiers,
+                           NULL},
+    [WM_TIER_BLOCKS] = {"refrain_tier_blocks", METRIC_GAUGE,
+                        "KV blocks held, the pool: cached and shared ones.", "tier", tiers, NULL},
+    [WM_TIER_BLOCKS_MAX] = {"refrain_tier_blocks_max", METRIC_GAUGE, "KV blocks that fit.", "tier",
+                            tiers, NULL},
+    [WM_TIER_BYTES] = {"refrain_tier_bytes", METRIC_GAUGE,
+                       "Bytes of the KV blocks held, of this rank.", "tier", tiers, NULL},
+    [WM_TIER_UP] = {"refrain_tier_up_bool", METRIC_GAUGE,
+                    "1 while the tier is used, 0: none, or it failed.", "tier", tiers, NULL},
+    [WM_TIER_HITS] = {"refrain_tier_hit_blocks_total", METRIC_COUNTER,
+                      "Prompt blocks found, by tier.", "tier", tiers, NULL},
+    [WM_TIER_MISSES] = {"refrain_tier_miss_blocks_total", METRIC_COUNTER,
+                        "Prompt blocks asked for and not found, by tier.", "tier", tiers, NULL},
+    [WM_TIER_STORES] = {"refrain_tier_stored_blocks_total", METRIC_COUNTER,
+                        "KV blocks written into a tier.", "tier", tiers, NULL},
+    [WM_TIER_DROPS] = {"refrain_tier_dropped_blocks_total", METRIC_COUNTER,
+                       "KV blocks that a tier had no room or time for.", "tier", tiers, NULL},
+    [WM_TIER_ERRORS] = {"refrain_tier_errors_total", METRIC_COUNTER,
+                        "Reads and writes that failed, and blocks found damaged.", "tier", tiers,
+                        NULL},
+    [WM_TIER_ASKED_TOKENS] =
+        COUNTER("refrain_tier_asked_tokens_total",
+                "Prompt tokens that the pool did not have and tiers were asked for."),
     [WM_STEP_SECONDS] = HISTOGRAM("refrain_step_seconds", step_buckets, "Duration of a step."),
     [WM_STEP_TOKENS] =
         HISTOGRAM("refrain_step_rows", worker_row_buckets, "Tokens through the model in a step."),
@@ -99,6 +125,8 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
                                    "Arrival at the worker to first scheduled."),
     [WM_PREFILL_SECONDS] = HISTOGRAM("refrain_prefill_seconds", worker_wait_buckets,
                                      "First scheduled to first token."),
+    [WM_TIER_LOAD_SECONDS] = HISTOGRAM("refrain_tier_load_seconds", step_buckets,
+                                       "Time that a request with blocks in tiers waited for them."),
     [WM_GAP_SECONDS] = HISTOGRAM("refrain_token_gap_seconds", worker_gap_buckets,
                                  "From a token of an answer to its next one."),
     [WM_DECODE_SECONDS] = HISTOGRAM("refrain_decode_seconds", worker_wait_buckets,

@@ -36,13 +36,25 @@ enum worker_metric {
     WM_PREFIX_CACHING,
     WM_PROMPT_RATE, /* of the last stats line */
     WM_GENERATED_RATE,
-    WM_MEMORY_BYTES, /* by purpose: enum mem_purpose; of rank 0 */
-    WM_CPU_SECONDS,  /* counter */
+    WM_MEMORY_BYTES,   /* by purpose: enum mem_purpose; of rank 0 */
+    WM_CPU_SECONDS,    /* counter */
+    WM_CACHED_BY_TIER, /* these by tier: enum worker_metric_tier; counter of tokens */
+    WM_TIER_BLOCKS,    /* gauges */
+    WM_TIER_BLOCKS_MAX,
+    WM_TIER_BYTES,
+    WM_TIER_UP,
+    WM_TIER_HITS, /* counters of blocks */
+    WM_TIER_MISSES,
+    WM_TIER_STORES,
+    WM_TIER_DROPS,
+    WM_TIER_ERRORS,
+    WM_TIER_ASKED_TOKENS,
     WM_STEP_SECONDS, /* histograms from here on; with the first token: */
     WM_STEP_TOKENS,
     WM_TTFT_SECONDS,
     WM_QUEUE_SECONDS,
     WM_PREFILL_SECONDS,
+    WM_TIER_LOAD_SECONDS,
     WM_GAP_SECONDS,    /* with each later token */
     WM_DECODE_SECONDS, /* with the end of a request: */
     WM_INFERENCE_SECONDS,
@@ -76,6 +88,8 @@ enum worker_metric_loss { /* the order of the pool's enum block_loss */
                           WM_LOSS_ONE_SHOT,
                           WM_LOSS_RESET
 };
+/* WM_TIER_* of the pool: blocks, bytes and hits only. */
+enum worker_metric_tier { WM_TIER_POOL = 0, WM_TIER_HOST, WM_TIER_DISK };
 enum worker_metric_block { WM_BLOCK_EMPTY = 0, WM_BLOCK_PRIVATE, WM_BLOCK_SHARED, WM_BLOCK_CACHED };
 
 extern const struct metric_spec worker_metric_specs[WORKER_METRICS];

@@ -35,6 +35,9 @@ static void explain(const struct request *request, struct chunk_explain *ret_exp
     *ret_explain = (struct chunk_explain){.cached_tokens = choice->cached_tokens,
                                           .computed_tokens = choice->computed_tokens,
                                           .queue_ms = choice->queue_seconds * 1e3,
+                                          .cached_host_tokens = choice->cached_host_tokens,
+                                          .cached_disk_tokens = choice->cached_disk_tokens,
+                                          .load_ms = choice->load_seconds * 1e3,
                                           .prefill_ms = choice->prefill_seconds * 1e3,
                                           .group = choice->group,
                                           .turn_memory_tokens =

@@ -100,6 +100,9 @@ static void note_first(struct choice *choice, const Refrain__StepItem *item)
     choice->computed_tokens = item->computed_tokens;
     choice->queue_seconds = item->queue_seconds;
     choice->prefill_seconds = item->prefill_seconds;
+    choice->cached_host_tokens = item->cached_host_tokens;
+    choice->cached_disk_tokens = item->cached_disk_tokens;
+    choice->load_seconds = item->load_seconds;
     choice->group = choice->dispatch.group;
     choice->why = choice->dispatch.why;
     (void)snprintf(choice->miss, sizeof(choice->miss), "%.31s", item->miss);

@@ -70,7 +70,8 @@ struct choice {
     /* With the first token. */
     bool first_seen;
     uint32_t cached_tokens, computed_tokens, group;
-    double queue_seconds, prefill_seconds;
+    uint32_t cached_host_tokens, cached_disk_tokens; /* of cached_tokens */
+    double queue_seconds, load_seconds, prefill_seconds;
     const char *why;
     char miss[CHOICE_MISS_MAX];
 };

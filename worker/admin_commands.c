@@ -281,6 +281,11 @@ static void show_blocks(struct admin_context *context, const struct admin_call *
     inspect(context, call, INSPECT_BLOCKS);
 }
 
+static void show_tiers(struct admin_context *context, const struct admin_call *call)
+{
+    inspect(context, call, INSPECT_TIERS);
+}
+
 static void dump_blocks(struct admin_context *context, const struct admin_call *call)
 {
     inspect(context, call, INSPECT_BLOCK_DUMP);
@@ -316,6 +321,7 @@ static const struct admin_command commands[] = {
     {{"show", "stats"}, "", 0, true, show_stats, "Counts since the start."},
     {{"show", "sequences"}, "", 0, true, show_sequences, "Waiting and running requests."},
     {{"show", "blocks"}, "", 0, true, show_blocks, "KV blocks by state."},
+    {{"show", "tiers"}, "", 0, true, show_tiers, "KV blocks in the pool and in slower memory."},
     {{"show", "memory"}, "", 0, false, show_memory, "Bytes of this process."},
     {{"show", "threads"}, "", 0, false, show_threads, "Threads and their CPU time."},
     {{"dump", "blocks"}, "", 0, true, dump_blocks, "Every block in use."},

@@ -49,8 +49,8 @@ static int load(struct rank_process *process, const struct worker_settings *sett
         {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads,
          settings->isa}};
     const struct rank_limits limits = {settings->step_tokens_max, settings->sequences_max,
-                                       settings->context_tokens, arguments->kv_blocks,
-                                       settings->rank_timeout_ms};
+                                       settings->context_tokens,  arguments->kv_blocks,
+                                       settings->rank_timeout_ms, settings->host_tier_bytes};
     int r = group_join(arguments->group_fd, arguments->rank, &process->group, err);
     if (r == 0 && group_ranks(process->group) != settings->ranks)
         r = errmsg_set(err, -EINVAL, "the group has %u ranks, not %u", group_ranks(process->group),

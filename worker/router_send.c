@@ -154,6 +154,9 @@ static void fill_item(struct router_sender *sender, Refrain__StepItem *to,
     to->computed_tokens = from->computed_tokens;
     to->queue_seconds = from->queue_seconds;
     to->prefill_seconds = from->prefill_seconds;
+    to->cached_host_tokens = from->cached_host_tokens;
+    to->cached_disk_tokens = from->cached_disk_tokens;
+    to->load_seconds = from->load_seconds;
     to->miss = text_of(from->miss);
     to->error_code = from->error_code;
     to->error_text = text_of(from->error_text);

@@ -42,6 +42,8 @@ static const struct setting table[] = {
                 "Requests in the queue; more are refused with 429."),
     SETTING_BYTES("kv-cache-memory", kv_bytes, "1GiB",
                   "Memory of the KV block pool, per process of the group."),
+    SETTING_BYTES("host-tier-memory", host_tier_bytes, "0",
+                  "Memory for KV blocks that leave the pool, per process of the group; 0: none."),
     SETTING_BYTES("grammar-memory", grammar_bytes, "64MiB",
                   "Memory of states and masks of guided answers, and as much of their grammars; "
                   "taken when the first one is asked for."),

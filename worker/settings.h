@@ -29,6 +29,7 @@ struct worker_settings {
     uint32_t chunk;
     uint32_t rank_timeout_ms, step_timeout_ms;
     uint64_t kv_bytes, grammar_bytes;
+    uint64_t host_tier_bytes; /* 0: no host tier */
     bool prefix_caching, insecure_tcp, reference;
 };
 

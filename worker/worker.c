@@ -141,9 +141,10 @@ static int open_card(struct worker *worker, struct errmsg *err)
 
 static struct rank_limits rank_limits(const struct worker *worker)
 {
-    return (struct rank_limits){worker->settings->step_tokens_max, worker->settings->sequences_max,
-                                worker->info.pool.context_tokens, worker->info.pool.blocks,
-                                worker->settings->rank_timeout_ms};
+    return (struct rank_limits){
+        worker->settings->step_tokens_max, worker->settings->sequences_max,
+        worker->info.pool.context_tokens,  worker->info.pool.blocks,
+        worker->settings->rank_timeout_ms, worker->settings->host_tier_bytes};
 }
 
 static int start_ranks(struct worker *worker, struct errmsg *err)
@@ -167,6 +168,7 @@ static int start_ranks(struct worker *worker, struct errmsg *err)
         mem_printf("--threads=%u", settings->threads),
         mem_printf("--backend=%s", settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu"),
         mem_printf("--cpu-isa=%s", settings->isa),
+        mem_printf("--host-tier-memory=%llu", (unsigned long long)limits.host_tier_bytes),
         mem_printf("--rank-timeout-ms=%u", settings->rank_timeout_ms),
         mem_printf("--log-level=%s", log_level_name((enum log_level)settings->log_level)),
         NULL};
@@ -191,6 +193,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
                       .waiting_max = settings->waiting_max,
                       .vocab_size = worker->model->config.vocab_size},
         .blocks = worker->info.pool.blocks,
+        .host_tier_bytes = settings->host_tier_bytes,
         .rank_timeout_ms = settings->rank_timeout_ms,
         .prefix_caching = settings->prefix_caching,
         .eviction = eviction_policies[settings->eviction],

@@ -160,6 +160,8 @@ const struct backend_ops cpu_backend_ops = {
     .kv_pool_free = cpu_kv_pool_free,
     .kv_block_bytes = cpu_kv_block_bytes,
     .copy_blocks = cpu_copy_blocks,
+    .kv_block_read = cpu_kv_block_read,
+    .kv_block_write = cpu_kv_block_write,
     .alloc = cpu_alloc,
     .free = cpu_free,
 };

@@ -98,6 +98,9 @@ void cpu_kv_pool_free(struct backend *b, struct kv_pool *pool);
 size_t cpu_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 void cpu_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
                      uint32_t tokens);
+void cpu_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,
+                       void *ret_bytes);
+void cpu_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes);
 
 /* Values of one head's tile; V is padded to whole vectors of 16 dims. */
 size_t cpu_k_tile_values(uint32_t head_dim);

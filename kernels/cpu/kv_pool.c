@@ -7,6 +7,7 @@
  * a token scatters 2-byte values over a tile that is in cache anyway.
  * Block-major: a block of all layers is one run of bytes, and unused blocks cost no memory. */
 #include <errno.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 #include "proto/base/mem.h"
@@ -63,4 +64,15 @@ uint16_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer,
 {
     return cpu_k_tile(pool, block, layer, pool->kv_heads) +
            head * cpu_v_tile_values(pool->head_dim);
+}
+
+void cpu_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,
+                       void *ret_bytes)
+{
+    memcpy(ret_bytes, (const char *)pool->data + block * pool->block_bytes, pool->block_bytes);
+}
+
+void cpu_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes)
+{
+    memcpy((char *)pool->data + block * pool->block_bytes, bytes, pool->block_bytes);
 }

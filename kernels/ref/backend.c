@@ -47,6 +47,8 @@ const struct backend_ops ref_backend_ops = {
     .kv_pool_free = ref_kv_pool_free,
     .kv_block_bytes = ref_kv_block_bytes,
     .copy_blocks = ref_copy_blocks,
+    .kv_block_read = ref_kv_block_read,
+    .kv_block_write = ref_kv_block_write,
     .alloc = ref_alloc,
     .free = ref_free,
 };

@@ -5,6 +5,7 @@
  * Block-major: a block of all layers is one run of bytes, and blocks that no one used yet cost no
  * memory (mem_map pages come on first touch). */
 #include <errno.h>
+#include <string.h>
 
 #include "kernels/ref/ref.h"
 #include "proto/base/mem.h"
@@ -49,4 +50,15 @@ float *ref_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, ui
 float *ref_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
 {
     return ref_k_tile(pool, block, layer, pool->kv_heads + head);
+}
+
+void ref_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,
+                       void *ret_bytes)
+{
+    memcpy(ret_bytes, (const char *)pool->data + block * pool->block_bytes, pool->block_bytes);
+}
+
+void ref_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes)
+{
+    memcpy((char *)pool->data + block * pool->block_bytes, bytes, pool->block_bytes);
 }

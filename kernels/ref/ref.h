@@ -44,6 +44,9 @@ void ref_kv_pool_free(struct backend *b, struct kv_pool *pool);
 size_t ref_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 void ref_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
                      uint32_t tokens);
+void ref_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,
+                       void *ret_bytes);
+void ref_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes);
 
 /* One head's tile of a block: K as [head_dim][16] (scores vectorise over tokens), V as
  * [16][head_dim]. */

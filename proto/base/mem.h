@@ -15,29 +15,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEM_PURPOSES(X)                                                        \
-    X(OTHER, "other")         /* programs, tests */                            \
-    X(WEIGHTS, "weights")     /* packed, mapped */                             \
-    X(KV_POOL, "kv_pool")     /* the blocks' keys and values, mapped */        \
-    X(KV_BOOKS, "kv_books")   /* who holds which block */                      \
-    X(SCHEDULER, "scheduler") /* sequences: ids, block tables, hashes */       \
-    X(ENGINE, "engine")       /* step buffers, logits, outputs on their way */ \
-    X(SAMPLER, "sampler")                                                      \
-    X(MODEL, "model")       /* activations, loading */                         \
-    X(GROUP, "group")       /* ranks and what they share */                    \
-    X(KERNELS, "kernels")   /* scratch of threads */                           \
-    X(WORKER, "worker")     /* links, admin socket */                          \
-    X(CARDS, "model_cards") /* vocabularies, frames */                         \
-    X(GRAMMAR, "grammars")  /* compiled grammars and their masks */            \
-    X(ROUTER, "router")     /* requests, links to workers */                   \
-    X(HTTP, "http")         /* clients, bodies, answers going out */           \
-    X(API, "api")                                                              \
-    X(TEXT, "text") /* tokenizers, templates, a render at work */              \
-    X(TEXT_CACHE, "text_cache")                                                \
-    X(SESSIONS, "sessions") /* records of chats, session limits */             \
-    X(ANSWERS, "answers")   /* parsers of tool calls and reasoning */          \
-    X(ROUTING, "routing")   /* prefix index, tickets */                        \
-    X(JSON, "json")         /* jansson */                                      \
+#define MEM_PURPOSES(X)                                                                \
+    X(OTHER, "other")         /* programs, tests */                                    \
+    X(WEIGHTS, "weights")     /* packed, mapped */                                     \
+    X(KV_POOL, "kv_pool")     /* the blocks' keys and values, mapped */                \
+    X(TIERS, "kv_tiers")      /* blocks that left the pool, mapped, and their books */ \
+    X(KV_BOOKS, "kv_books")   /* who holds which block */                              \
+    X(SCHEDULER, "scheduler") /* sequences: ids, block tables, hashes */               \
+    X(ENGINE, "engine")       /* step buffers, logits, outputs on their way */         \
+    X(SAMPLER, "sampler")                                                              \
+    X(MODEL, "model")       /* activations, loading */                                 \
+    X(GROUP, "group")       /* ranks and what they share */                            \
+    X(KERNELS, "kernels")   /* scratch of threads */                                   \
+    X(WORKER, "worker")     /* links, admin socket */                                  \
+    X(CARDS, "model_cards") /* vocabularies, frames */                                 \
+    X(GRAMMAR, "grammars")  /* compiled grammars and their masks */                    \
+    X(ROUTER, "router")     /* requests, links to workers */                           \
+    X(HTTP, "http")         /* clients, bodies, answers going out */                   \
+    X(API, "api")                                                                      \
+    X(TEXT, "text") /* tokenizers, templates, a render at work */                      \
+    X(TEXT_CACHE, "text_cache")                                                        \
+    X(SESSIONS, "sessions") /* records of chats, session limits */                     \
+    X(ANSWERS, "answers")   /* parsers of tool calls and reasoning */                  \
+    X(ROUTING, "routing")   /* prefix index, tickets */                                \
+    X(JSON, "json")         /* jansson */                                              \
     X(BASE, "base")         /* settings, metrics, logs */
 
 #define MEM_PURPOSE_ENUM(name, text) MEM_##name,

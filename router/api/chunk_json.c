@@ -156,10 +156,18 @@ static void write_usage(struct buffer *out, const struct chunk_usage *usage)
 
 static void write_explain(struct buffer *out, const struct chunk_explain *explain)
 {
-    buffer_printf(out,
-                  "\"cached_tokens\":%" PRIu64 ",\"computed_tokens\":%" PRIu64 ",\"queue_ms\":",
+    uint64_t slower = explain->cached_host_tokens + explain->cached_disk_tokens;
+
+    buffer_printf(out, "\"cached_tokens\":%" PRIu64 ",\"computed_tokens\":%" PRIu64,
                   explain->cached_tokens, explain->computed_tokens);
+    buffer_printf(out,
+                  ",\"cached_by_tier\":{\"pool\":%" PRIu64 ",\"host\":%" PRIu64 ",\"disk\":%" PRIu64
+                  "},\"queue_ms\":",
+                  explain->cached_tokens > slower ? explain->cached_tokens - slower : 0,
+                  explain->cached_host_tokens, explain->cached_disk_tokens);
     write_number(out, round(explain->queue_ms * 1e3) / 1e3);
+    buffer_append_text(out, ",\"tier_load_ms\":");
+    write_number(out, round(explain->load_ms * 1e3) / 1e3);
     buffer_append_text(out, ",\"prefill_ms\":");
     write_number(out, round(explain->prefill_ms * 1e3) / 1e3);
     buffer_printf(out,

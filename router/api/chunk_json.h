@@ -62,7 +62,8 @@ struct chunk_usage {
 /* Of the "refrain" object: what the first token cost. */
 struct chunk_explain {
     uint64_t cached_tokens, computed_tokens;
-    double queue_ms, prefill_ms;
+    uint64_t cached_host_tokens, cached_disk_tokens; /* of cached_tokens */
+    double queue_ms, load_ms, prefill_ms;
     uint32_t group;
     uint32_t turn_memory_tokens; /* of the prompt: ids that a model wrote, found by their text */
     const char *why;

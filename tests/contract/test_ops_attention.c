@@ -346,6 +346,34 @@ static void test_copy_blocks_when_part_of_a_block_copies_those_slots_only(void *
     }
 }
 
+static void test_block_read_when_written_elsewhere_gives_the_same_bits(void **state)
+{
+    static const char *const names[] = {"ref", "cpu"};
+    static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct world *w = open_world(names[i], 1, &shape, 2, 32, 0);
+        size_t bytes = op_kv_block_bytes(w->b, w->kv->layers, w->kv->kv_heads, w->kv->head_dim);
+        unsigned char *away = mem_zalloc(bytes + 1);
+        float *first = run_whole(w), *again = mem_calloc(result_floats(w), sizeof(*again));
+        uint32_t old = w->table[0], other = w->table[w->table_stride + 1];
+        size_t row = result_floats(w) / 64;
+        away[bytes] = 0xa5;
+        op_kv_block_read(w->b, w->kv, old, away);
+        assert_int_equal(away[bytes], 0xa5);
+        w->table[0] = other; /* sequence 0 goes on with its first block in another place */
+        op_kv_block_write(w->b, w->kv, other, away);
+        memset(away, 0xff, bytes);
+        op_kv_block_write(w->b, w->kv, old, away);
+        run_step(w, &(struct piece){0, 26, 6}, 1, again);
+        assert_memory_equal(again + 26 * row, first + 26 * row, 6 * row * sizeof(*first));
+        mem_free(away);
+        mem_free(first);
+        mem_free(again);
+        close_world(w);
+    }
+}
+
 static void test_block_bytes_when_asked_counts_all_layers(void **state)
 {
     struct backend *r = open_backend("ref", 1), *c = open_backend("cpu", 1);
@@ -366,6 +394,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_attention_when_context_spans_partitions_keeps_the_bits),
         cmocka_unit_test(test_attention_when_decode_is_split_equals_unsplit),
         cmocka_unit_test(test_copy_blocks_when_part_of_a_block_copies_those_slots_only),
+        cmocka_unit_test(test_block_read_when_written_elsewhere_gives_the_same_bits),
         cmocka_unit_test(test_block_bytes_when_asked_counts_all_layers),
     };
     if (!choose_family(argc, argv))

@@ -135,10 +135,13 @@ static void on_reset_cache(struct engine *engine, struct command *command)
     block_pool_counts(engine->pool, &before);
     block_pool_reset_cache(engine->pool);
     block_pool_counts(engine->pool, &after);
-    log_info("reset_prefix_cache", "freed_blocks=%u", before.cached - after.cached);
+    uint32_t tier_blocks = engine->tier != NULL ? tier_reset(engine->tier) : 0;
+    log_info("reset_prefix_cache", "freed_blocks=%u tier_blocks=%u", before.cached - after.cached,
+             tier_blocks);
     if (command->client != 0)
         engine_answer(engine, command->client,
-                      mem_printf("{\"freed_blocks\":%u}", before.cached - after.cached));
+                      mem_printf("{\"freed_blocks\":%u,\"tier_blocks\":%u}",
+                                 before.cached - after.cached, tier_blocks));
 }
 
 static void on_snapshot(struct engine *engine, struct command *command)

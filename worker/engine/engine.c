@@ -44,6 +44,44 @@ static void set_state(struct engine *engine, enum engine_state next)
     ASSERT(written == (ssize_t)sizeof(one));
 }
 
+static struct rank_limits limits_of(const struct engine_settings *settings)
+{
+    return (struct rank_limits){.rows_max = settings->scheduler.step_tokens_max,
+                                .sequences_max = settings->scheduler.sequences_max,
+                                .context_tokens_max = settings->scheduler.context_tokens_max,
+                                .kv_blocks = settings->blocks,
+                                .rank_timeout_ms = settings->rank_timeout_ms,
+                                .host_tier_bytes = settings->host_tier_bytes};
+}
+
+/* Pool, tiers and scheduler, which know of each other by callbacks only. */
+static int make_books(struct engine *engine, struct errmsg *err)
+{
+    const struct engine_settings *settings = &engine->settings;
+    const struct rank_limits limits = limits_of(settings);
+    const struct tier_settings tiers = rank_model_tiers(settings->model, &limits);
+    struct scheduler_settings scheduler = settings->scheduler;
+    struct block_pool_settings pool = {
+        .blocks_total = settings->blocks,
+        .prefix_caching = settings->prefix_caching,
+        .eviction = settings->eviction,
+        .pinned_blocks_max = settings->blocks / PINNED_PART,
+        .events = kv_events_callbacks(&engine->kv_events),
+    };
+    int r = 0;
+    if (tiers.host_slots > 0)
+        r = tier_new(&tiers, &engine->tier, err);
+    if (engine->tier != NULL) {
+        pool.events.on_evict = tier_on_evict;
+        pool.events.evict_user = engine->tier;
+        scheduler.tiers = tier_lookup_of(engine->tier);
+    }
+    if (r == 0)
+        r = block_pool_new(&pool, &engine->pool, err);
+    engine->kv_events.pool = engine->pool;
+    return r < 0 ? r : scheduler_new(&scheduler, engine->pool, &engine->scheduler, err);
+}
+
 int engine_new(const struct engine_settings *settings, struct engine **ret_engine,
                struct errmsg *err)
 {
@@ -67,17 +105,7 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     engine->scores = mem_calloc(SCORED_ROWS_MAX, sizeof(*engine->scores));
     engine->commit_items = mem_calloc(at_once, sizeof(*engine->commit_items));
     kv_events_init(&engine->kv_events, engine->outbox);
-    const struct block_pool_settings pool = {
-        .blocks_total = settings->blocks,
-        .prefix_caching = settings->prefix_caching,
-        .eviction = settings->eviction,
-        .pinned_blocks_max = settings->blocks / PINNED_PART,
-        .events = kv_events_callbacks(&engine->kv_events),
-    };
-    r = block_pool_new(&pool, &engine->pool, err);
-    engine->kv_events.pool = engine->pool;
-    if (r == 0)
-        r = scheduler_new(sched, engine->pool, &engine->scheduler, err);
+    r = make_books(engine, err);
     if (r == 0)
         r = batch_init(&engine->batch, sched->step_tokens_max, sched->sequences_max, table_max,
                        err);
@@ -108,6 +136,7 @@ void engine_free(struct engine *engine)
         scheduler_free(engine->scheduler);
     if (engine->pool != NULL)
         block_pool_free(engine->pool);
+    tier_free(engine->tier);
     requests_free(engine->requests);
     sampler_free(engine->sampler);
     batch_done(&engine->batch);
@@ -238,12 +267,14 @@ static int turn(struct engine *engine, bool *ret_idle)
     prefill_rows = batch_prefill_rows(&plan);
     if (plan.rows > 0) {
         batch_build(&engine->batch, &plan);
+        engine_add_tier_ops(engine);
         int r = forward(engine);
         if (r < 0)
             return r;
         look_at_logits(engine, &plan);
         engine_publish_scores(engine, &plan);
     }
+    engine_tier_step_done(engine, &plan);
     uint64_t now_ns = clock_ns();
     uint32_t count =
         scheduler_commit(engine->scheduler, &plan, engine->results, now_ns, engine->commit_items);
@@ -287,9 +318,7 @@ static int warm_up(struct engine *engine)
 static int load(struct engine *engine, struct errmsg *err)
 {
     const struct engine_settings *settings = &engine->settings;
-    const struct rank_limits limits = {
-        settings->scheduler.step_tokens_max, settings->scheduler.sequences_max,
-        settings->scheduler.context_tokens_max, settings->blocks, settings->rank_timeout_ms};
+    const struct rank_limits limits = limits_of(settings);
     int r = rank_model_load(settings->model, &limits, settings->group, err);
     if (r == 0 && settings->group != NULL && group_barrier(settings->group, LOAD_TIMEOUT_MS) < 0)
         r = errmsg_set(err, -ECANCELED, "wait for the other ranks to load");

@@ -29,6 +29,7 @@ struct engine_settings {
     struct metrics *metrics;  /* over worker_metric_specs */
     struct scheduler_settings scheduler;
     uint32_t blocks;
+    uint64_t host_tier_bytes; /* per rank, 0: no tier */
     uint32_t rank_timeout_ms;
     bool prefix_caching;
     const struct eviction_policy *eviction; /* NULL: the default */
@@ -39,6 +40,7 @@ struct engine_settings {
 struct engine_status {
     struct scheduler_counts counts;
     struct block_counts blocks;
+    struct tier_counts tiers;
     uint64_t steps, step_rows;
     bool draining;
     double step_seconds;              /* recent mean, 0: no step yet */

@@ -32,6 +32,7 @@ struct engine {
 
     /* The engine thread's own. */
     struct block_pool *pool;
+    struct tier *tier; /* NULL: none */
     struct scheduler *scheduler;
     struct requests *requests;
     struct sampler *sampler;
@@ -47,6 +48,7 @@ struct engine {
     struct block_counts counted_blocks;
     const struct grammar_machine *grammars; /* NULL: no guided answer yet */
     struct grammar_machine_counts counted_grammars;
+    struct tier_counts counted_tiers;
     uint64_t steps, step_rows, renamed;
     double step_seconds, prefill_seconds_per_token;
     bool draining, stopping;
@@ -66,6 +68,16 @@ void engine_publish_commit(struct engine *engine, uint32_t items_count, uint64_t
 void engine_flush(struct engine *engine);
 void engine_answer(struct engine *engine, uint32_t client, char *text);
 void engine_update_status(struct engine *engine);
+
+/* tiers.c: what the plan wants copied between pool and tiers goes with the step. */
+void engine_add_tier_ops(struct engine *engine);
+/* After the forward pass, before the commit. */
+void engine_tier_step_done(struct engine *engine, const struct step_plan *plan);
+void engine_count_cached(struct engine *engine, const struct scheduler_counts *now,
+                         const struct scheduler_counts *then);
+void engine_count_tiers(struct engine *engine, const struct block_counts *blocks,
+                        struct tier_counts *ret_counts);
+void engine_append_tiers(struct engine *engine, struct buffer *out);
 
 /* inspect.c: one line of JSON, by mem_alloc. */
 char *engine_inspect(struct engine *engine, enum inspect_what what);

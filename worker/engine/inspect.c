@@ -83,6 +83,8 @@ static void append_block_dump(struct engine *engine, struct buffer *out)
 static void append_check(struct engine *engine, struct buffer *out)
 {
     scheduler_check(engine->scheduler); /* a breach ends the process: it is our bug */
+    if (engine->tier != NULL)
+        tier_check(engine->tier);
     ASSERT(block_pool_digest(engine->pool) == engine->kv_events.digest);
     buffer_printf(out, "{\"check\":\"ok\",\"blocks\":%u,\"hashed\":%llu}", engine->settings.blocks,
                   (unsigned long long)engine->kv_events.blocks);
@@ -104,6 +106,9 @@ char *engine_inspect(struct engine *engine, enum inspect_what what)
         break;
     case INSPECT_BLOCK_DUMP:
         append_block_dump(engine, &out);
+        break;
+    case INSPECT_TIERS:
+        engine_append_tiers(engine, &out);
         break;
     case INSPECT_CHECK:
         append_check(engine, &out);

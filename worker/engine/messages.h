@@ -27,7 +27,13 @@ enum command_kind {
     COMMAND_STOP
 };
 
-enum inspect_what { INSPECT_SEQUENCES = 1, INSPECT_BLOCKS, INSPECT_BLOCK_DUMP, INSPECT_CHECK };
+enum inspect_what {
+    INSPECT_SEQUENCES = 1,
+    INSPECT_BLOCKS,
+    INSPECT_BLOCK_DUMP,
+    INSPECT_TIERS,
+    INSPECT_CHECK
+};
 
 struct command {
     enum command_kind kind;
@@ -65,7 +71,8 @@ struct output_item {
     uint32_t id;
     enum sequence_finish finish;
     uint32_t cached_tokens, computed_tokens; /* with `first` */
-    double queue_seconds, prefill_seconds;
+    uint32_t cached_host_tokens, cached_disk_tokens;
+    double queue_seconds, load_seconds, prefill_seconds;
     const char *miss; /* static */
     int error_code;   /* FINISH_ERROR: an HTTP status */
     char error_text[OUTPUT_ERROR_TEXT_MAX];

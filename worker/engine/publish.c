@@ -57,12 +57,19 @@ static void tell_first(struct engine *engine, const struct sequence *seq, struct
     item->first = true;
     item->cached_tokens = seq->cached_tokens;
     item->computed_tokens = seq->prompt_tokens - seq->cached_tokens;
-    item->queue_seconds = seconds_between(seq->params.arrival_ns, seq->scheduled_ns);
-    item->prefill_seconds = seconds_between(seq->scheduled_ns, first_ns);
+    item->cached_host_tokens = seq->cached_host_tokens;
+    item->cached_disk_tokens = seq->cached_disk_tokens;
+    item->queue_seconds =
+        seconds_between(seq->params.arrival_ns + seq->load_wait_ns, seq->scheduled_ns);
+    item->load_seconds = (double)(seq->load_wait_ns + seq->load_copy_ns) * 1e-9;
+    item->prefill_seconds = seconds_between(seq->scheduled_ns + seq->load_copy_ns, first_ns);
+    if (seq->cached_host_tokens + seq->cached_disk_tokens > 0 || seq->load_wait_ns > 0)
+        metrics_observe(metrics, WM_TIER_LOAD_SECONDS, 0, item->load_seconds);
     item->miss = seq->miss != NULL ? seq->miss : "";
     metrics_observe(metrics, WM_QUEUE_SECONDS, 0, item->queue_seconds);
     metrics_observe(metrics, WM_PREFILL_SECONDS, 0, item->prefill_seconds);
-    metrics_observe(metrics, WM_TTFT_SECONDS, 0, item->queue_seconds + item->prefill_seconds);
+    metrics_observe(metrics, WM_TTFT_SECONDS, 0,
+                    item->queue_seconds + item->load_seconds + item->prefill_seconds);
 }
 
 static void tell_token(struct engine *engine, const struct commit_item *commit,
@@ -187,6 +194,7 @@ static void count_up(struct engine *engine, const struct scheduler_counts *now,
     ASSERT(cached <= prompt);
     metrics_add(metrics, WM_PROMPT_TOKENS, 0, (double)prompt);
     metrics_add(metrics, WM_CACHED_TOKENS, 0, (double)cached);
+    engine_count_cached(engine, now, then);
     metrics_add(metrics, WM_COMPUTED_TOKENS, 0, (double)(prompt - cached));
     metrics_add(metrics, WM_GENERATED_TOKENS, 0,
                 (double)(now->generated_tokens_total - then->generated_tokens_total));
@@ -227,6 +235,7 @@ void engine_update_status(struct engine *engine)
     scheduler_counts(engine->scheduler, &status.counts);
     block_pool_counts(engine->pool, &status.blocks);
     count_up(engine, &status.counts, &status.blocks);
+    engine_count_tiers(engine, &status.blocks, &status.tiers);
     count_masks(engine);
     metrics_set(metrics, WM_RUNNING, 0, status.counts.running);
     metrics_set(metrics, WM_WAITING, 0, status.counts.waiting);

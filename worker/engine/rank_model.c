@@ -4,6 +4,7 @@
 #include "worker/engine/rank_model.h"
 
 #include "proto/base/assert.h"
+#include "proto/base/clock.h"
 #include "proto/base/mem.h"
 #include "worker/sched/scheduler.h"
 
@@ -24,6 +25,12 @@ int rank_model_open(const struct rank_model_settings *settings, struct rank_mode
     }
     *ret_model = model;
     return 0;
+}
+
+size_t rank_model_own_block_bytes(const struct rank_model *model)
+{
+    return op_kv_block_bytes(model->backend, model->config.layers, model->shard.kv_count,
+                             model->config.head_dim);
 }
 
 int rank_model_load(struct rank_model *model, const struct rank_limits *limits, struct group *group,
@@ -49,11 +56,12 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
                                              .positions_max = limits->context_tokens_max,
                                              .kv_blocks = limits->kv_blocks};
     r = decoder_new(&decoder, &model->decoder, err);
+    if (r == 0)
+        r = tier_slots_init(&model->tier_slots, rank_model_tiers(model, limits).host_slots,
+                            rank_model_own_block_bytes(model), err);
     if (r == 0 && group != NULL)
         group_set_bytes(group, model->weights->bytes,
-                        (uint64_t)limits->kv_blocks *
-                            op_kv_block_bytes(model->backend, model->config.layers, shard->kv_count,
-                                              model->config.head_dim));
+                        (uint64_t)limits->kv_blocks * rank_model_own_block_bytes(model));
     return r;
 }
 
@@ -61,6 +69,7 @@ void rank_model_close(struct rank_model *model)
 {
     if (model == NULL)
         return;
+    tier_slots_done(&model->tier_slots);
     if (model->decoder != NULL)
         decoder_free(model->decoder);
     if (model->comm != NULL)
@@ -87,24 +96,57 @@ size_t rank_model_block_bytes(const struct rank_model *model)
     return bytes_max;
 }
 
+static uint32_t table_max(const struct rank_limits *limits)
+{
+    return (limits->context_tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+struct tier_settings rank_model_tiers(const struct rank_model *model,
+                                      const struct rank_limits *limits)
+{
+    uint32_t slots = 0;
+
+    if (limits->host_tier_bytes > 0)
+        slots = tier_slots_within(limits->host_tier_bytes, rank_model_block_bytes(model));
+    return (struct tier_settings){.host_slots = slots, .sequence_blocks = table_max(limits)};
+}
+
 struct group_limits rank_model_group_limits(const struct rank_model *model,
                                             const struct rank_limits *limits)
 {
-    uint32_t table_max = (limits->context_tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    const struct tier_settings tiers = rank_model_tiers(model, limits);
+    const struct step_sizes sizes = {.rows = limits->rows_max,
+                                     .sequences = limits->sequences_max,
+                                     .table = table_max(limits),
+                                     .copies = limits->sequences_max,
+                                     .tier_ops = tier_ops_max(&tiers)};
     return (struct group_limits){
         .ranks = model->shard.ranks,
-        .step_bytes_max = step_ring_bytes_max(limits->rows_max, limits->sequences_max, table_max,
-                                              limits->sequences_max),
+        .step_bytes_max = step_ring_bytes_max(&sizes),
         .reduce_floats_max = (size_t)limits->rows_max * model->config.hidden,
         .ids_max = model->config.vocab_size,
         .blocks_max = limits->kv_blocks,
+        .tier_slots = tiers.host_slots,
         .step_deadline_ms = limits->rank_timeout_ms,
     };
+}
+
+static void apply_tier_ops(struct rank_model *model, const struct step_descriptor *descriptor)
+{
+    uint64_t start_ns = clock_ns();
+
+    model->tier_ns = 0;
+    if (descriptor->tier_ops_count == 0)
+        return;
+    tier_slots_apply(&model->tier_slots, model->backend, decoder_kv(model->decoder),
+                     descriptor->tier_ops, descriptor->tier_ops_count);
+    model->tier_ns = clock_ns() - start_ns;
 }
 
 int rank_model_forward(struct rank_model *model, const struct step_descriptor *descriptor,
                        float *ret_logits)
 {
+    apply_tier_ops(model, descriptor);
     for (uint32_t i = 0; i < descriptor->copies_count; i++) {
         const struct step_copy *copy = &descriptor->copies[i];
         decoder_copy_block(model->decoder, copy->from, copy->to, copy->tokens);

@@ -10,6 +10,8 @@
 #include "worker/load/model_config.h"
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"
+#include "worker/tier/tier.h"
+#include "worker/tier/tier_slots.h"
 #include "worker/tp/comm.h"
 #include "worker/tp/group.h"
 #include "worker/tp/shard.h"
@@ -23,6 +25,8 @@ struct rank_model {
     struct weights *weights; /* these from rank_model_load on */
     struct comm *comm;
     struct decoder *decoder;
+    struct tier_slots tier_slots;
+    uint64_t tier_ns; /* that the tier ops of the last step took */
 };
 
 struct rank_model_settings {
@@ -38,6 +42,7 @@ int rank_model_open(const struct rank_model_settings *settings, struct rank_mode
 struct rank_limits {
     uint32_t rows_max, sequences_max, context_tokens_max, kv_blocks;
     uint32_t rank_timeout_ms;
+    uint64_t host_tier_bytes; /* per rank */
 };
 
 /* group: NULL with one rank; outlives the model. */
@@ -47,10 +52,15 @@ void rank_model_close(struct rank_model *model); /* NULL is fine */
 
 /* KV bytes of a block on the rank that holds the most KV heads. */
 size_t rank_model_block_bytes(const struct rank_model *model);
+/* Of this rank. */
+size_t rank_model_own_block_bytes(const struct rank_model *model);
+/* The tiers that these limits ask for. */
+struct tier_settings rank_model_tiers(const struct rank_model *model,
+                                      const struct rank_limits *limits);
 /* What the group's shared memory must hold under these limits. */
 struct group_limits rank_model_group_limits(const struct rank_model *model,
                                             const struct rank_limits *limits);
-/* Copies, then the forward pass of one step. ret_logits: rank 0's, else NULL. */
+/* Tier ops, copies, then the forward pass of one step. ret_logits: rank 0's, else NULL. */
 int rank_model_forward(struct rank_model *model, const struct step_descriptor *descriptor,
                        float *ret_logits);
 

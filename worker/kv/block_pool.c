@@ -168,13 +168,14 @@ static void tell_loss(struct block_pool *pool, uint32_t id, enum block_loss why)
         .parent = block->parent,
         .first = block->parent_id == BLOCK_NONE,
         .ids = block->ids,
+        .tokens = block->tokens,
         .why = why,
     };
 
     pool->counts.lost[why]++;
     pool->counts.evictions_total += why != BLOCK_LOST_RESET;
-    if (block->tokens == BLOCK_TOKENS && pool->events.on_evict != NULL)
-        pool->events.on_evict(pool->events.user, &evicted);
+    if (pool->events.on_evict != NULL)
+        pool->events.on_evict(pool->events.evict_user, &evicted);
 }
 
 void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why)

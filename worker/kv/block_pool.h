@@ -53,7 +53,8 @@ struct block_evicted {
     uint32_t id;
     struct block_hash hash, parent; /* parent: of the block before it, or the root */
     bool first;                     /* parent is the root */
-    const uint32_t *ids;            /* 16 */
+    const uint32_t *ids;            /* [tokens] */
+    uint32_t tokens;                /* 16; a tail's 1..15, and then `hash` says nothing */
     enum block_loss why;
 };
 
@@ -62,11 +63,11 @@ struct block_events {
     void (*on_stored)(void *user, struct block_hash parent, struct block_hash hash,
                       const uint32_t *ids /* 16 */);
     void (*on_removed)(void *user, struct block_hash hash);
-    /* Before on_removed: the content of a full CACHED block is about to be lost, and is still there
-     * until the callback returns. For tiers, which key a copy by hash and compare parent and ids.
-     */
-    void (*on_evict)(void *user, const struct block_evicted *evicted);
-    void *user;
+    void *user; /* of these two */
+    /* Before on_removed: the content of a CACHED block, full or a tail, is about to be lost. It is
+     * still there until something is written into the block. For tiers of slower memory. */
+    void (*on_evict)(void *evict_user, const struct block_evicted *evicted);
+    void *evict_user;
 };
 
 /* Full blocks from the root on. */

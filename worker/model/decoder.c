@@ -277,3 +277,8 @@ void decoder_copy_block(struct decoder *decoder, uint32_t from, uint32_t to, uin
     if (decoder->kv != NULL)
         op_copy_blocks(decoder->settings.backend, decoder->kv, from, to, tokens);
 }
+
+struct kv_pool *decoder_kv(const struct decoder *decoder)
+{
+    return decoder->kv;
+}

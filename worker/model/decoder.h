@@ -38,6 +38,8 @@ void decoder_free(struct decoder *decoder);
  * -ECANCELED/-ETIMEDOUT. Writes the KV of every row. */
 int decoder_forward(struct decoder *decoder, const struct step *step, float *ret_logits);
 void decoder_copy_block(struct decoder *decoder, uint32_t from, uint32_t to, uint32_t tokens);
+/* The decoder's own; NULL: this rank has no KV heads. */
+struct kv_pool *decoder_kv(const struct decoder *decoder);
 /* Bytes of everything decoder_new allocated, KV pool apart. */
 size_t decoder_activation_bytes(const struct decoder *decoder);
 

@@ -1,7 +1,9 @@
 /* admission.c - which waiting request starts, and how much of it is computed already.
  *
  *   waiting, in order:  reuse = full blocks found + head of one more block, cached or of one that
- * runs next block is being computed by a running prefill?  -> hold: look again in the next step
+ *                       runs
+ *     next block is being computed by a running prefill?  -> hold: look again in the next step
+ *     the chain goes on in slower tiers?                  -> copied into fresh blocks (tier_lookup)
  *     blocks for all that is not found, plus watermark?   -> admit
  *     held, or does not fit                               -> at most BYPASS_MAX later ones may pass
  *
@@ -21,10 +23,17 @@
 #define CANDIDATES_MAX 64u
 
 struct reuse {
-    uint32_t blocks;      /* full blocks found; their ids are in scheduler->scratch */
-    uint32_t copy_from;   /* BLOCK_NONE: no head to copy */
-    uint32_t copy_tokens; /* 0 then */
+    uint32_t blocks;        /* full blocks found; their ids are in scheduler->scratch */
+    uint32_t copy_from;     /* BLOCK_NONE: no head to copy */
+    uint32_t copy_tokens;   /* 0 then */
+    struct tier_found tier; /* after the full blocks found: more of them, and a head, in tiers */
 };
+
+static uint32_t reused_tokens(const struct reuse *reuse)
+{
+    return (reuse->blocks + reuse->tier.blocks) * BLOCK_TOKENS + reuse->copy_tokens +
+           reuse->tier.tail_tokens;
+}
 
 static bool may_reuse(const struct scheduler *s, const struct sequence *seq)
 {
@@ -94,22 +103,44 @@ static void find_reuse(struct scheduler *s, const struct sequence *seq, struct r
     *ret_reuse = reuse;
 }
 
+/* Where the pool's part of the prompt ends, the tiers may go on. */
+static void find_in_tiers(struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
+{
+    const struct tier_lookup *tiers = &s->settings.tiers;
+    const struct tier_query query = {.root = seq->params.root,
+                                     .hashes = seq->hashes,
+                                     .ids = seq->ids,
+                                     .first = reuse->blocks,
+                                     .tokens = usable_tokens(seq)};
+
+    if (tiers->find == NULL || !may_reuse(s, seq))
+        return;
+    tiers->find(tiers->user, &query, &reuse->tier);
+    if (reuse->tier.blocks == 0 && reuse->tier.tail_tokens <= reuse->copy_tokens) {
+        reuse->tier = (struct tier_found){.wait = reuse->tier.wait}; /* the pool has as much */
+    } else {
+        reuse->copy_from = BLOCK_NONE;
+        reuse->copy_tokens = 0;
+    }
+}
+
 static bool is_computing(const struct sequence *other, uint32_t block, struct block_hash hash)
 {
     return other->state == SEQ_PREFILL && other->hashes_count > block && other->sealed <= block &&
            block_hash_equal(other->hashes[block], hash);
 }
 
-/* Is somebody computing the first block that was not found? */
+/* Is somebody computing, or loading, the first block that was not found? */
 static bool is_held(const struct scheduler *s, struct sequence *seq, const struct reuse *reuse)
 {
-    if (!may_reuse(s, seq) || reuse->blocks >= seq->hashes_count ||
-        seq->held_plans >= HOLD_PLANS_MAX)
+    uint32_t next = reuse->blocks + reuse->tier.blocks;
+
+    if (!may_reuse(s, seq) || next >= seq->hashes_count || seq->held_plans >= HOLD_PLANS_MAX)
         return false;
     LIST_FOR(item, &s->running)
     {
         const struct sequence *other = LIST_ENTRY(item, struct sequence, link);
-        if (is_computing(other, reuse->blocks, seq->hashes[reuse->blocks])) {
+        if (is_computing(other, next, seq->hashes[next])) {
             seq->held_plans++;
             return true;
         }
@@ -130,28 +161,28 @@ static bool fits(const struct scheduler *s, const struct sequence *seq, struct r
         need += block_pool_state(s->pool, s->scratch[i]) == BLOCK_CACHED;
     if (reuse->copy_from != BLOCK_NONE && need == room &&
         block_pool_state(s->pool, reuse->copy_from) == BLOCK_CACHED)
-        *reuse = (struct reuse){.blocks = reuse->blocks, .copy_from = BLOCK_NONE};
+        *reuse =
+            (struct reuse){.blocks = reuse->blocks, .copy_from = BLOCK_NONE, .tier = reuse->tier};
     return need <= room;
 }
 
 static const char *miss_word(const struct scheduler *s, const struct sequence *seq,
                              const struct reuse *reuse)
 {
-    struct block_hash parent = parent_of(seq, reuse->blocks);
-    uint32_t reused = reuse->blocks * BLOCK_TOKENS + reuse->copy_tokens;
+    uint32_t next = reuse->blocks + reuse->tier.blocks;
+    struct block_hash parent = parent_of(seq, next);
 
-    if (reused == usable_tokens(seq))
+    if (reused_tokens(reuse) == usable_tokens(seq))
         return "";
     if (!may_reuse(s, seq))
         return "off";
-    if (reuse->blocks < seq->hashes_count &&
-        block_pool_evicted(s->pool, seq->hashes[reuse->blocks]))
+    if (next < seq->hashes_count && block_pool_evicted(s->pool, seq->hashes[next]))
         return "evicted";
     if (reuse->copy_from != BLOCK_NONE) /* a tail that we agree with to its end just goes on */
         return reuse->copy_tokens < block_pool_tokens(s->pool, reuse->copy_from) ? "diverged" : "";
-    if (block_pool_evicted_tail(s->pool, parent))
+    if (reuse->tier.tail_tokens == 0 && block_pool_evicted_tail(s->pool, parent))
         return "evicted";
-    if (reuse->blocks == 0)
+    if (next == 0 && reuse->tier.tail_tokens == 0)
         return "first";
     return block_pool_has_children(s->pool, parent) ? "diverged" : "";
 }
@@ -160,13 +191,19 @@ static void note_first_admission(struct scheduler *s, struct sequence *seq,
                                  const struct reuse *reuse, uint64_t now_ns)
 {
     seq->scheduled_ns = now_ns;
-    seq->cached_tokens = reuse->blocks * BLOCK_TOKENS + reuse->copy_tokens;
+    seq->cached_tokens = reused_tokens(reuse);
+    seq->cached_host_tokens = reuse->tier.host_tokens;
+    seq->cached_disk_tokens = reuse->tier.disk_tokens;
     seq->miss = miss_word(s, seq, reuse);
     s->admitted_total++;
     s->prompt_tokens_total += seq->prompt_tokens;
     s->cached_tokens_total += seq->cached_tokens;
+    s->cached_host_tokens_total += seq->cached_host_tokens;
+    s->cached_disk_tokens_total += seq->cached_disk_tokens;
     if (!may_reuse(s, seq))
         return;
+    if (s->settings.tiers.find != NULL)
+        s->tier_asked_tokens_total += usable_tokens(seq) - reuse->blocks * BLOCK_TOKENS;
     const struct block_admission admission = {
         .root = seq->params.root,
         .hashes = seq->hashes,
@@ -177,6 +214,17 @@ static void note_first_admission(struct scheduler *s, struct sequence *seq,
         .found_count = reuse->blocks,
     };
     block_pool_note_admission(s->pool, &admission);
+}
+
+/* Have what was found in tiers copied into the blocks behind the pool's part. */
+static void load_from_tiers(struct scheduler *s, struct sequence *seq, const struct reuse *reuse)
+{
+    const struct tier_lookup *tiers = &s->settings.tiers;
+
+    if (tiers->find == NULL || !may_reuse(s, seq))
+        return;
+    seq->loads_in_step = reuse->tier.blocks > 0 || reuse->tier.tail_tokens > 0;
+    tiers->load(tiers->user, &reuse->tier, seq->table.ids + reuse->blocks);
 }
 
 static void admit(struct scheduler *s, struct sequence *seq, const struct reuse *reuse,
@@ -193,12 +241,13 @@ static void admit(struct scheduler *s, struct sequence *seq, const struct reuse 
         block_pool_ref(s->pool, reuse->copy_from);
     r = block_table_grow(&seq->table, s->pool, seq->ids_count);
     ASSERT(r == 0); /* fits() counted */
+    load_from_tiers(s, seq, reuse);
     if (reuse->copy_from != BLOCK_NONE)
         s->copies[s->copies_count++] = (struct plan_copy){.from = reuse->copy_from,
                                                           .to = seq->table.ids[reuse->blocks],
                                                           .tokens = reuse->copy_tokens};
     seq->sealed = reuse->blocks;
-    seq->computed = reuse->blocks * BLOCK_TOKENS + reuse->copy_tokens;
+    seq->computed = reused_tokens(reuse);
     list_remove(&seq->link);
     s->waiting_count--;
     sequence_set_state(seq, SEQ_PREFILL, "admit");
@@ -248,14 +297,20 @@ void admission_run(struct scheduler *s, uint64_t now_ns)
             block(&blocked, seq);
             continue;
         }
-        while (!fits(s, seq, &reuse) && s->running_count == 0 && block_pool_break_pin(s->pool))
+        find_in_tiers(s, seq, &reuse);
+        if (reuse.tier.wait || (reuse.tier.blocks > 0 && is_held(s, seq, &reuse))) {
+            block(&blocked, seq);
+            continue;
+        }
+        while (!fits(s, seq, &reuse) && s->running_count == 0 && block_pool_break_pin(s->pool)) {
             find_reuse(s, seq, &reuse); /* nobody will make room but the leases */
+            find_in_tiers(s, seq, &reuse);
+        }
         if (!fits(s, seq, &reuse)) {
             block(&blocked, seq);
             continue;
         }
-        uint32_t computed = reuse.blocks * BLOCK_TOKENS + reuse.copy_tokens;
-        if (scheduler_chunk_rows(s, seq, computed) == 0) {
+        if (scheduler_chunk_rows(s, seq, reused_tokens(&reuse)) == 0) {
             if (scheduler_to_score(seq) == 0 || scheduler_budget(s) < BLOCK_TOKENS)
                 return;           /* the step is full */
             block(&blocked, seq); /* of scored rows only */

@@ -488,6 +488,9 @@ void scheduler_counts(const struct scheduler *s, struct scheduler_counts *ret_co
         .finished_total = s->finished_total,
         .prompt_tokens_total = s->prompt_tokens_total,
         .cached_tokens_total = s->cached_tokens_total,
+        .cached_host_tokens_total = s->cached_host_tokens_total,
+        .cached_disk_tokens_total = s->cached_disk_tokens_total,
+        .tier_asked_tokens_total = s->tier_asked_tokens_total,
         .generated_tokens_total = s->generated_tokens_total,
     };
 }

@@ -19,6 +19,7 @@
 #include "proto/base/errmsg.h"
 #include "worker/kv/block_pool.h"
 #include "worker/sched/sequence.h"
+#include "worker/sched/tier_lookup.h"
 
 struct scheduler;
 
@@ -28,6 +29,7 @@ struct scheduler_settings {
     uint32_t context_tokens_max; /* --max-model-len */
     uint32_t waiting_max;        /* queued at most */
     uint32_t vocab_size;
+    struct tier_lookup tiers; /* .find NULL: none */
 };
 
 /* Prompt rows whose logits are scored in one step at most: bounds the memory of a step's logits
@@ -61,6 +63,8 @@ struct scheduler_counts {
     uint64_t pending_prefill_tokens; /* prompt tokens of waiting and prefilling not yet computed */
     uint64_t preemptions_total, admitted_total, finished_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+    /* Of cached_tokens_total; and what the pool did not have, so that tiers were asked. */
+    uint64_t cached_host_tokens_total, cached_disk_tokens_total, tier_asked_tokens_total;
 };
 
 /* What commit tells the engine of one sequence; texts are static. */

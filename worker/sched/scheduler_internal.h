@@ -28,6 +28,7 @@ struct scheduler {
     bool preempted;    /* in this plan: then nobody is admitted */
     uint64_t preemptions_total, admitted_total, finished_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+    uint64_t cached_host_tokens_total, cached_disk_tokens_total, tier_asked_tokens_total;
 };
 
 /* admission.c: fill what is left of the step with waiting requests. */

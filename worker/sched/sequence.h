@@ -69,13 +69,17 @@ struct sequence {
     uint32_t hashes_count;
     uint32_t scored;        /* leading prompt tokens whose log probabilities were told; the first
                                has none */
-    uint32_t cached_tokens; /* reused at the first admission */
+    uint32_t cached_tokens; /* reused at the first admission; of these from slower tiers: */
+    uint32_t cached_host_tokens, cached_disk_tokens;
     uint32_t preemptions;
     uint32_t bypassed; /* later requests that were admitted before this one */
     uint64_t scheduled_ns, first_token_ns;
-    const char *miss;    /* one word, static text; "" = nothing was missed */
-    uint64_t number;     /* order of arrival */
-    uint32_t held_plans; /* steps it waited for a prefix that another one was computing */
+    uint64_t load_wait_ns; /* before it was scheduled: for blocks of a slow tier */
+    uint64_t load_copy_ns; /* after that: for their copies; the engine measures it */
+    bool loads_in_step;    /* of the step being computed */
+    const char *miss;      /* one word, static text; "" = nothing was missed */
+    uint64_t number;       /* order of arrival */
+    uint32_t held_plans;   /* steps it waited for a prefix that another one was computing */
     struct grammar_matcher *matcher; /* at ids_count; NULL: any text */
     bool answer_over;                /* the token being appended ends it, by the grammar */
     bool in_step;                    /* has rows between plan and commit */

@@ -1,6 +1,7 @@
 /* step_ring.c - step descriptors in shared memory, written by rank 0, read in place by the others.
  *
- *   slot   struct wire_step | ids | positions | row_first | block tables | out_row | copies
+ *   slot   struct wire_step | ids | positions | row_first | block tables | out_row | copies |
+ *          tier ops
  *
  *   rank 0   wait until all are done with step n - 4 --> write slot n % 4 --> post n
  *   others   wait for n --> check every number --> use it in place --> post done n
@@ -19,27 +20,28 @@
 
 struct wire_step {
     uint64_t number;
-    uint32_t kind, rows, sequences, table_stride, outputs, copies;
+    uint32_t kind, rows, sequences, table_stride, outputs, copies, tier_ops, reserved;
 };
-_Static_assert(sizeof(struct wire_step) == 32, "no padding");
+_Static_assert(sizeof(struct wire_step) == 40, "no padding");
 _Static_assert(sizeof(struct step_copy) == 12, "an array of u32");
+#define TIER_OP_ITEMS (sizeof(struct step_tier_op) / sizeof(uint32_t))
 
 /* u32 items after the struct. */
 static uint64_t items_of(const struct wire_step *wire)
 {
     return 2 * (uint64_t)wire->rows + wire->sequences + 1 +
            (uint64_t)wire->sequences * wire->table_stride + wire->outputs +
-           3 * (uint64_t)wire->copies;
+           3 * (uint64_t)wire->copies + TIER_OP_ITEMS * (uint64_t)wire->tier_ops;
 }
 
-size_t step_ring_bytes_max(uint32_t rows_max, uint32_t sequences_max, uint32_t table_max,
-                           uint32_t copies_max)
+size_t step_ring_bytes_max(const struct step_sizes *max)
 {
-    const struct wire_step largest = {.rows = rows_max,
-                                      .sequences = sequences_max,
-                                      .table_stride = table_max,
-                                      .outputs = rows_max,
-                                      .copies = copies_max};
+    const struct wire_step largest = {.rows = max->rows,
+                                      .sequences = max->sequences,
+                                      .table_stride = max->table,
+                                      .outputs = max->rows,
+                                      .copies = max->copies,
+                                      .tier_ops = max->tier_ops};
     return sizeof(largest) + items_of(&largest) * sizeof(uint32_t);
 }
 
@@ -63,6 +65,7 @@ static struct wire_step describe(const struct step_descriptor *descriptor)
     wire.sequences = step->sequences;
     wire.outputs = step->outputs;
     wire.copies = descriptor->copies_count;
+    wire.tier_ops = descriptor->tier_ops_count;
     for (uint32_t s = 0; s < step->sequences; s++) {
         uint32_t blocks = blocks_of(step, s);
         ASSERT(blocks <= step->table_stride);
@@ -95,7 +98,8 @@ static void write_slot(void *slot, const struct wire_step *wire,
     for (uint32_t s = 0; s < wire->sequences; s++)
         at = put(at, step->table + (size_t)s * step->table_stride, wire->table_stride);
     at = put(at, step->out_row, wire->outputs);
-    (void)put(at, descriptor->copies, (size_t)wire->copies * 3);
+    at = put(at, descriptor->copies, (size_t)wire->copies * 3);
+    (void)put(at, descriptor->tier_ops, (size_t)wire->tier_ops * TIER_OP_ITEMS);
 }
 
 int step_ring_publish(struct group *group, const struct step_descriptor *descriptor)
@@ -126,7 +130,7 @@ static bool counts_fit(const struct wire_step *wire, uint64_t bytes_max)
 {
     uint64_t items_max = bytes_max / sizeof(uint32_t);
     if (wire->rows > items_max || wire->sequences > items_max || wire->table_stride > items_max ||
-        wire->outputs > items_max || wire->copies > items_max)
+        wire->outputs > items_max || wire->copies > items_max || wire->tier_ops > items_max)
         return false; /* now no product below overflows */
     return sizeof(*wire) + items_of(wire) * sizeof(uint32_t) <= bytes_max;
 }
@@ -156,6 +160,13 @@ static bool sequence_is_sound(const struct group_header *header, const struct st
     return true;
 }
 
+static bool tier_op_is_sound(const struct group_header *header, const struct step_tier_op *op)
+{
+    if (op->kind != STEP_TIER_STORE && op->kind != STEP_TIER_LOAD)
+        return false;
+    return op->slot < header->tier_slots && op->block < header->blocks_max;
+}
+
 static bool step_is_sound(const struct group_header *header,
                           const struct step_descriptor *descriptor)
 {
@@ -178,6 +189,10 @@ static bool step_is_sound(const struct group_header *header,
              (copy->from >= header->blocks_max || copy->to >= header->blocks_max)))
             return false;
     }
+    for (uint32_t i = 0; i < descriptor->tier_ops_count; i++) {
+        if (!tier_op_is_sound(header, &descriptor->tier_ops[i]))
+            return false;
+    }
     return true;
 }
 
@@ -188,6 +203,8 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
     const uint32_t *row_first = position + wire->rows;
     const uint32_t *table = row_first + wire->sequences + 1;
     const uint32_t *out_row = table + (size_t)wire->sequences * wire->table_stride;
+    const uint32_t *copies = out_row + wire->outputs;
+    const uint32_t *tier_ops = copies + 3 * (size_t)wire->copies;
     return (struct step_descriptor){
         .kind = STEP_FORWARD,
         .number = wire->number,
@@ -200,8 +217,10 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
                  .table_stride = wire->table_stride,
                  .out_row = out_row,
                  .outputs = wire->outputs},
-        .copies = (const struct step_copy *)(out_row + wire->outputs),
+        .copies = (const struct step_copy *)copies,
         .copies_count = wire->copies,
+        .tier_ops = (const struct step_tier_op *)tier_ops,
+        .tier_ops_count = wire->tier_ops,
     };
 }
 

@@ -21,17 +21,30 @@ struct step_copy {
     uint32_t from, to, tokens;
 };
 
+/* What each rank does with its slice of a block before the copies, in this order. A host slot is
+ * memory of one block beside the KV pool. */
+enum step_tier_kind { STEP_TIER_STORE = 1 /* KV block -> host slot */, STEP_TIER_LOAD /* back */ };
+struct step_tier_op {
+    uint32_t kind; /* enum step_tier_kind */
+    uint32_t block, slot;
+};
+
 struct step_descriptor {
     enum step_kind kind;
     uint64_t number; /* rises by one */
     struct step step;
     const struct step_copy *copies;
     uint32_t copies_count;
+    const struct step_tier_op *tier_ops;
+    uint32_t tier_ops_count;
+};
+
+struct step_sizes {
+    uint32_t rows, sequences, table, copies, tier_ops;
 };
 
 /* Bytes for the largest descriptor under these limits: group_limits.step_bytes_max. */
-size_t step_ring_bytes_max(uint32_t rows_max, uint32_t sequences_max, uint32_t table_max,
-                           uint32_t copies_max);
+size_t step_ring_bytes_max(const struct step_sizes *max);
 /* Rank 0: blocks while the slot is still in use. 0, -ECANCELED, -ETIMEDOUT, -EMSGSIZE. */
 int step_ring_publish(struct group *group, const struct step_descriptor *descriptor);
 /* Others: wait for the next one (no deadline while idle: the abort word and rank 0's death end it).

@@ -95,12 +95,36 @@ static void test_finishes_and_sources_have_vllm_s_words(void **state)
     metrics_add(pair->worker, WM_REQUESTS, WM_FINISH_ERROR, 5);
     metrics_add(pair->worker, WM_COMPUTED_TOKENS, 0, 30);
     metrics_add(pair->worker, WM_CACHED_TOKENS, 0, 70);
+    metrics_add(pair->worker, WM_CACHED_BY_TIER, WM_TIER_POOL, 45);
+    metrics_add(pair->worker, WM_CACHED_BY_TIER, WM_TIER_HOST, 20);
+    metrics_add(pair->worker, WM_CACHED_BY_TIER, WM_TIER_DISK, 5);
     expect(pair, "engine=\"0\",finished_reason=\"stop\"} 1\n");
     expect(pair, "engine=\"0\",finished_reason=\"length\"} 2\n");
     expect(pair, "engine=\"0\",finished_reason=\"abort\"} 7\n");
     expect(pair, "engine=\"0\",finished_reason=\"error\"} 5\n");
     expect(pair, "source=\"local_compute\"} 30\n");
-    expect(pair, "source=\"local_cache_hit\"} 70\n");
+    expect(pair, "source=\"local_cache_hit\"} 45\n");
+    expect(pair, "source=\"external_kv_transfer\"} 25\n");
+}
+
+static void test_host_tier_is_vllm_s_cpu_cache_and_tiers_its_external_ones(void **state)
+{
+    struct pair *pair = *state;
+    expect(pair, "vllm:cpu_cache_usage_perc" LABELS " 0\n");
+    metrics_set(pair->worker, WM_TIER_UP, WM_TIER_HOST, 1);
+    metrics_set(pair->worker, WM_TIER_BLOCKS, WM_TIER_HOST, 30);
+    metrics_set(pair->worker, WM_TIER_BLOCKS_MAX, WM_TIER_HOST, 40);
+    metrics_add(pair->worker, WM_TIER_HITS, WM_TIER_HOST, 1);
+    metrics_add(pair->worker, WM_TIER_MISSES, WM_TIER_HOST, 4);
+    metrics_add(pair->worker, WM_TIER_ASKED_TOKENS, 0, 90);
+    metrics_add(pair->worker, WM_CACHED_TOKENS, 0, 70);
+    metrics_add(pair->worker, WM_CACHED_BY_TIER, WM_TIER_HOST, 20);
+    metrics_add(pair->worker, WM_CACHED_BY_TIER, WM_TIER_DISK, 6);
+    expect(pair, "vllm:cpu_cache_usage_perc" LABELS " 0.75\n");
+    expect(pair, "vllm:cpu_prefix_cache_hit_rate" LABELS " 0.2\n");
+    expect(pair, "vllm:external_prefix_cache_queries_total" LABELS " 90\n");
+    expect(pair, "vllm:external_prefix_cache_hits_total" LABELS " 26\n");
+    expect(pair, "vllm:prefix_cache_hits_total" LABELS " 44\n");
 }
 
 static void test_histograms_are_copies_with_vllm_s_buckets(void **state)
@@ -129,6 +153,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_finishes_and_sources_have_vllm_s_words, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(
+            test_host_tier_is_vllm_s_cpu_cache_and_tiers_its_external_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(test_histograms_are_copies_with_vllm_s_buckets, setup,
                                         teardown),
     };

@@ -60,6 +60,9 @@ static void test_usage_chunk_has_no_choices(void **state)
         .prompt_tokens = 30, .completion_tokens = 12, .cached_tokens = 16};
     const struct chunk_explain explain = {.cached_tokens = 16,
                                           .computed_tokens = 14,
+                                          .cached_host_tokens = 8,
+                                          .cached_disk_tokens = 5,
+                                          .load_ms = 1.5,
                                           .queue_ms = 0.25,
                                           .prefill_ms = NAN,
                                           .turn_memory_tokens = 12,
@@ -72,7 +75,8 @@ static void test_usage_chunk_has_no_choices(void **state)
            "\"model\":\"m\\\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":30,"
            "\"completion_tokens\":12,\"total_tokens\":42,\"prompt_tokens_details\":{"
            "\"cached_tokens\":16}},\"refrain\":{\"cached_tokens\":16,\"computed_tokens\":14,"
-           "\"queue_ms\":0.25,\"prefill_ms\":0,\"turn_memory_tokens\":12,"
+           "\"cached_by_tier\":{\"pool\":3,\"host\":8,\"disk\":5},\"queue_ms\":0.25,"
+           "\"tier_load_ms\":1.5,\"prefill_ms\":0,\"turn_memory_tokens\":12,"
            "\"group\":3,\"why\":\"prefix\",\"miss\":null}}");
 }
 

@@ -14,7 +14,8 @@ static void test_group_limits_bound_every_number_of_a_step(void **state)
     (void)state;
     struct group_limits group = rank_model_group_limits(&model, &limits);
     assert_int_equal(group.ranks, 2);
-    assert_int_equal(group.step_bytes_max, step_ring_bytes_max(32, 4, 7, 4));
+    assert_int_equal(group.step_bytes_max,
+                     step_ring_bytes_max(&(struct step_sizes){32, 4, 7, 4, 0}));
     assert_int_equal(group.reduce_floats_max, 32 * 64);
     assert_int_equal(group.ids_max, 320);
     assert_int_equal(group.blocks_max, 50);

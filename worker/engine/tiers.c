@@ -1,0 +1,116 @@
+/* tiers.c - the engine's side of slower KV memory: what goes with a step, and what is told of it.
+ */
+#include "proto/base/assert.h"
+#include "proto/worker_metrics.h"
+#include "worker/engine/engine_private.h"
+
+/* A rise of a total since it was last looked at. */
+static void add(struct metrics *metrics, enum worker_metric id, enum worker_metric_tier tier,
+                uint64_t now, uint64_t then)
+{
+    ASSERT(now >= then);
+    metrics_add(metrics, id, tier, (double)(now - then));
+}
+
+void engine_add_tier_ops(struct engine *engine)
+{
+    struct step_descriptor *descriptor = &engine->batch.descriptor;
+
+    if (engine->tier != NULL)
+        descriptor->tier_ops = tier_ops(engine->tier, &descriptor->tier_ops_count);
+}
+
+void engine_tier_step_done(struct engine *engine, const struct step_plan *plan)
+{
+    uint64_t copy_ns = engine->settings.model->tier_ns;
+
+    if (engine->tier == NULL)
+        return;
+    tier_step_done(engine->tier);
+    for (uint32_t i = 0; i < plan->entries_count; i++) {
+        struct sequence *seq = plan->entries[i].sequence;
+        if (seq->loads_in_step && seq->first_token_ns == 0)
+            seq->load_copy_ns += copy_ns; /* it waited for all copies of the step */
+        seq->loads_in_step = false;
+    }
+}
+
+void engine_count_cached(struct engine *engine, const struct scheduler_counts *now,
+                         const struct scheduler_counts *then)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    uint64_t host = now->cached_host_tokens_total - then->cached_host_tokens_total;
+    uint64_t disk = now->cached_disk_tokens_total - then->cached_disk_tokens_total;
+    uint64_t cached = now->cached_tokens_total - then->cached_tokens_total;
+
+    ASSERT(host + disk <= cached);
+    metrics_add(metrics, WM_CACHED_BY_TIER, WM_TIER_POOL, (double)(cached - host - disk));
+    metrics_add(metrics, WM_CACHED_BY_TIER, WM_TIER_HOST, (double)host);
+    metrics_add(metrics, WM_CACHED_BY_TIER, WM_TIER_DISK, (double)disk);
+    metrics_add(metrics, WM_TIER_ASKED_TOKENS, 0,
+                (double)(now->tier_asked_tokens_total - then->tier_asked_tokens_total));
+}
+
+static void set_pool(struct engine *engine, const struct block_counts *blocks)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    double used = blocks->total - blocks->empty;
+
+    metrics_set(metrics, WM_TIER_BLOCKS, WM_TIER_POOL, used);
+    metrics_set(metrics, WM_TIER_BLOCKS_MAX, WM_TIER_POOL, blocks->total);
+    metrics_set(metrics, WM_TIER_BYTES, WM_TIER_POOL,
+                used * (double)rank_model_own_block_bytes(engine->settings.model));
+    metrics_set(metrics, WM_TIER_UP, WM_TIER_POOL, engine->settings.prefix_caching);
+}
+
+void engine_count_tiers(struct engine *engine, const struct block_counts *blocks,
+                        struct tier_counts *ret_counts)
+{
+    struct metrics *metrics = engine->settings.metrics;
+    const struct tier_counts then = engine->counted_tiers;
+    struct tier_counts *now = &engine->counted_tiers;
+
+    set_pool(engine, blocks);
+    if (engine->tier != NULL) {
+        tier_get_counts(engine->tier, now);
+        metrics_set(metrics, WM_TIER_BLOCKS, WM_TIER_HOST, now->host_used);
+        metrics_set(metrics, WM_TIER_BLOCKS_MAX, WM_TIER_HOST, now->host_slots);
+        metrics_set(metrics, WM_TIER_BYTES, WM_TIER_HOST,
+                    (double)now->host_used *
+                        (double)rank_model_own_block_bytes(engine->settings.model));
+        metrics_set(metrics, WM_TIER_UP, WM_TIER_HOST, 1);
+        add(metrics, WM_TIER_HITS, WM_TIER_HOST, now->hits_total, then.hits_total);
+        add(metrics, WM_TIER_MISSES, WM_TIER_HOST, now->misses_total, then.misses_total);
+        add(metrics, WM_TIER_STORES, WM_TIER_HOST, now->stores_total, then.stores_total);
+        add(metrics, WM_TIER_DROPS, WM_TIER_HOST, now->drops_total, then.drops_total);
+    }
+    *ret_counts = *now;
+}
+
+void engine_append_tiers(struct engine *engine, struct buffer *out)
+{
+    struct scheduler_counts counts;
+    struct block_counts blocks;
+    struct tier_counts tiers = {0};
+
+    scheduler_counts(engine->scheduler, &counts);
+    block_pool_counts(engine->pool, &blocks);
+    if (engine->tier != NULL)
+        tier_get_counts(engine->tier, &tiers);
+    buffer_printf(out,
+                  "{\"block_bytes\":%zu,\"pool\":{\"blocks\":%u,\"blocks_max\":%u,"
+                  "\"cached_tokens\":%llu}",
+                  rank_model_own_block_bytes(engine->settings.model), blocks.total - blocks.empty,
+                  blocks.total,
+                  (unsigned long long)(counts.cached_tokens_total -
+                                       counts.cached_host_tokens_total -
+                                       counts.cached_disk_tokens_total));
+    buffer_printf(out,
+                  ",\"host\":{\"blocks\":%u,\"blocks_max\":%u,\"cached_tokens\":%llu,"
+                  "\"hits\":%llu,\"misses\":%llu,\"stores\":%llu,\"drops\":%llu,\"lost\":%llu}}",
+                  tiers.host_used, tiers.host_slots,
+                  (unsigned long long)counts.cached_host_tokens_total,
+                  (unsigned long long)tiers.hits_total, (unsigned long long)tiers.misses_total,
+                  (unsigned long long)tiers.stores_total, (unsigned long long)tiers.drops_total,
+                  (unsigned long long)tiers.lost_total);
+}
