@@ -256,8 +256,7 @@ static void learn_costs(struct engine *engine, uint32_t rows, uint32_t prefill_r
     metrics_observe(engine->settings.metrics, WM_STEP_SECONDS, 0, seconds);
 }
 
-/* Plan to publish. *ret_idle: there was nothing to compute and nothing to tell. */
-static int turn(struct engine *engine, bool *ret_idle)
+int engine_turn(struct engine *engine, bool *ret_idle)
 {
     struct step_plan plan;
     uint64_t start_ns = clock_ns();
@@ -297,7 +296,7 @@ static int run(struct engine *engine)
         }
         atomic_store(&engine->busy_since_ms, clock_ms());
         engine_take_commands(engine);
-        int r = turn(engine, &stalled);
+        int r = engine_turn(engine, &stalled);
         if (r < 0)
             return r;
         stalled = stalled && !scheduler_idle(engine->scheduler);
@@ -345,7 +344,7 @@ static int end(struct engine *engine)
 {
     bool idle = false;
     engine_refuse_all(engine, 503, "the worker is stopping");
-    int r = turn(engine, &idle);
+    int r = engine_turn(engine, &idle);
     if (r < 0)
         return r;
     outbox_push(engine->outbox, outbox_take(engine->outbox, OUTPUT_END));

@@ -54,6 +54,10 @@ struct engine {
     bool draining, stopping;
 };
 
+/* engine.c: plan to publish. *ret_idle: there was nothing to compute and nothing to tell. 0, or why
+ * the group has ended. Of the engine thread, or of a test that drives an engine never started. */
+int engine_turn(struct engine *engine, bool *ret_idle);
+
 /* commands.c: take what is queued, at most ENGINE_COMMANDS_PER_TURN. */
 void engine_take_commands(struct engine *engine);
 /* Every request ends with an error item at the next commit. */

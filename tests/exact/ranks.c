@@ -1,0 +1,142 @@
+/* ranks.c - loading a group into threads, and overwriting its KV memory. */
+#include "tests/exact/ranks.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "proto/base/assert.h"
+#include "proto/base/mem.h"
+#include "worker/engine/follower.h"
+
+#define LOAD_TIMEOUT_MS (10 * 60 * 1000)
+
+static int load(struct ranks_of *ranks, uint32_t rank, struct group *group,
+                struct rank_model **ret_model, struct errmsg *err)
+{
+    struct rank_model_settings settings = ranks->settings;
+    settings.rank = rank;
+    int r = *ret_model == NULL ? rank_model_open(&settings, ret_model, err) : 0;
+    if (r == 0)
+        r = rank_model_load(*ret_model, &ranks->limits, group, err);
+    if (r == 0 && group != NULL && group_barrier(group, LOAD_TIMEOUT_MS) < 0)
+        r = errmsg_set(err, -ECANCELED, "rank %u: %s", rank, group_aborted(group));
+    return r;
+}
+
+static void *follow(void *user)
+{
+    struct rank_thread *own = user;
+    struct follower follower = {.group = own->group};
+    struct errmsg err = {""};
+    int r = load(own->all, group_rank(own->group), own->group, &follower.model, &err);
+    if (r == 0)
+        (void)follower_run(&follower, &err);
+    else
+        group_abort(own->group, err.text);
+    rank_model_close(follower.model);
+    return NULL;
+}
+
+static int start_threads(struct ranks_of *ranks, struct errmsg *err)
+{
+    const struct group_limits limits = rank_model_group_limits(ranks->model, &ranks->limits);
+    int fd = -1;
+    int r = group_create(&limits, &ranks->group, &fd, err);
+    if (r < 0)
+        return r;
+    (void)close(fd);
+    for (uint32_t rank = 1; rank < limits.ranks && r == 0; rank++) {
+        struct rank_thread *own = &ranks->threads[rank];
+        own->all = ranks;
+        r = group_attach(ranks->group, rank, &own->group, err);
+        if (r == 0)
+            r = -pthread_create(&own->thread, NULL, follow, own);
+        own->started = r == 0;
+    }
+    return r;
+}
+
+static int forward(struct ranks_of *ranks, struct step_descriptor *descriptor)
+{
+    descriptor->number = ++ranks->steps;
+    int r = ranks->group != NULL ? step_ring_publish(ranks->group, descriptor) : 0;
+    return r == 0 ? rank_model_forward(ranks->model, descriptor, NULL) : r;
+}
+
+/* The last block: 16 tokens that no prompt begins with. */
+static int fill_last_block(struct ranks_of *ranks)
+{
+    uint32_t ids[KV_BLOCK_TOKENS], position[KV_BLOCK_TOKENS];
+    const uint32_t row_first[2] = {0, KV_BLOCK_TOKENS}, table[1] = {ranks->limits.kv_blocks - 1};
+    for (uint32_t i = 0; i < KV_BLOCK_TOKENS; i++) {
+        ids[i] = ranks->model->config.vocab_size - 1 - i;
+        position[i] = i;
+    }
+    struct step_descriptor descriptor = {.kind = STEP_FORWARD,
+                                         .step = {.rows = KV_BLOCK_TOKENS,
+                                                  .sequences = 1,
+                                                  .ids = ids,
+                                                  .position = position,
+                                                  .row_first = row_first,
+                                                  .table = table,
+                                                  .table_stride = 1}};
+    return forward(ranks, &descriptor);
+}
+
+int ranks_scribble(struct ranks_of *ranks)
+{
+    struct step_copy copies[32];
+    uint32_t last = ranks->limits.kv_blocks - 1, most = ranks->limits.sequences_max;
+    int r = 0;
+    ASSERT(most <= sizeof(copies) / sizeof(copies[0]));
+    for (uint32_t to = 0; to < last && r == 0;) {
+        uint32_t count = 0;
+        for (; count < most && to < last; count++)
+            copies[count] = (struct step_copy){last, to++, KV_BLOCK_TOKENS};
+        struct step_descriptor descriptor = {
+            .kind = STEP_FORWARD, .copies = copies, .copies_count = count};
+        r = forward(ranks, &descriptor);
+    }
+    return r;
+}
+
+int ranks_open(const struct rank_model_settings *settings, const struct rank_limits *limits,
+               struct ranks_of **ret_ranks, struct errmsg *err)
+{
+    struct ranks_of *ranks = mem_zalloc(sizeof(*ranks));
+    ranks->settings = *settings;
+    ranks->settings.rank = 0;
+    ranks->limits = *limits;
+    int r = rank_model_open(&ranks->settings, &ranks->model, err);
+    if (r == 0 && settings->ranks > 1)
+        r = start_threads(ranks, err);
+    if (r == 0)
+        r = load(ranks, 0, ranks->group, &ranks->model, err);
+    if (r == 0)
+        r = fill_last_block(ranks);
+    if (r < 0) {
+        if (ranks->group != NULL)
+            group_abort(ranks->group, "rank 0 could not start");
+        ranks_close(ranks);
+        return r;
+    }
+    *ret_ranks = ranks;
+    return 0;
+}
+
+void ranks_close(struct ranks_of *ranks)
+{
+    if (ranks == NULL)
+        return;
+    const struct step_descriptor stop = {.kind = STEP_STOP, .number = ranks->steps + 1};
+    if (ranks->group != NULL && step_ring_publish(ranks->group, &stop) < 0)
+        group_abort(ranks->group, "rank 0 stops");
+    for (uint32_t rank = 1; rank < TP_RANKS_MAX; rank++) {
+        if (ranks->threads[rank].started)
+            (void)pthread_join(ranks->threads[rank].thread, NULL);
+        group_free(ranks->threads[rank].group);
+    }
+    rank_model_close(ranks->model);
+    group_free(ranks->group);
+    mem_free(ranks);
+}

@@ -1,0 +1,34 @@
+/* ranks.h - a loaded model over 1 to 8 ranks of one process: rank 0 is the caller's, the others are
+ * threads that follow it. */
+#ifndef REFRAIN_TESTS_EXACT_RANKS_H
+#define REFRAIN_TESTS_EXACT_RANKS_H
+
+#include <pthread.h>
+
+#include "worker/engine/rank_model.h"
+
+struct rank_thread {
+    struct ranks_of *all;
+    struct group *group;
+    pthread_t thread;
+    bool started;
+};
+
+struct ranks_of {
+    struct rank_model_settings settings;
+    struct rank_limits limits;
+    struct rank_model *model; /* rank 0's */
+    struct group *group;      /* NULL with one rank */
+    uint64_t steps;           /* number of the last step that was published */
+    struct rank_thread threads[TP_RANKS_MAX];
+};
+
+/* settings->rank is not looked at. The last of limits->kv_blocks is kept for ranks_scribble. */
+int ranks_open(const struct rank_model_settings *settings, const struct rank_limits *limits,
+               struct ranks_of **ret_ranks, struct errmsg *err);
+void ranks_close(struct ranks_of *ranks); /* NULL is fine */
+/* Every KV block but the last gets the same content, which is no sequence's. 0, or why the group
+ * has ended. */
+int ranks_scribble(struct ranks_of *ranks);
+
+#endif
