@@ -37,7 +37,7 @@ static void test_each_logit_of_200_schedules_has_the_bits_of_the_run_alone(void 
     play(3, 1, 20, &totals);
     exact_counts_print(&totals, 0, stdout);
     assert_int_equal(totals.schedules, 200);
-    assert_true(totals.positions > 50 * totals.schedules && totals.scored > totals.schedules);
+    assert_true(totals.positions > 20 * totals.schedules && totals.scored > totals.schedules);
     /* The schedules reach what they are meant to reach. */
     assert_true(totals.preemptions > 0 && totals.evictions > 0);
     assert_true(totals.hits > 0 && totals.copies > totals.forks && totals.forks > 0);
