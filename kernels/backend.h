@@ -26,9 +26,23 @@ struct backend_ops {
                  const struct step *step);
     void (*attention)(struct backend *b, struct tensor *out, const struct tensor *qkv,
                       const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
-                      const struct step *step, float scale, uint32_t window);
+                      const struct step *step, const struct attention_rule *rule);
     void (*silu_mul)(struct backend *b, struct tensor *y, const struct tensor *gate_up);
+    void (*gelu_mul)(struct backend *b, struct tensor *y, const struct tensor *gate_up);
     void (*add)(struct backend *b, struct tensor *x, const struct tensor *y);
+    void (*add_bias)(struct backend *b, struct tensor *x, const float *bias);
+    void (*scale)(struct backend *b, struct tensor *x, float factor);
+    void (*softcap)(struct backend *b, struct tensor *x, float cap);
+    void (*head_norm)(struct backend *b, struct tensor *x, uint32_t dim, const float *w, float eps);
+    void (*square_sums)(struct backend *b, float *sums, const struct tensor *x);
+    void (*norm_by_sums)(struct backend *b, struct tensor *x, const float *sums, uint32_t count,
+                         const float *w, float eps);
+    void (*copy_heads)(struct backend *b, struct tensor *y, const struct tensor *x,
+                       const struct head_copy *copy);
+    void (*route)(struct backend *b, uint32_t *ret_ids, float *ret_weights,
+                  const struct tensor *logits, const float *bias, const struct router *router);
+    void (*scatter_add)(struct backend *b, struct tensor *y, const struct tensor *x,
+                        const uint32_t *rows, const float *scale);
     void (*gather_rows)(struct backend *b, struct tensor *y, const struct tensor *x,
                         const uint32_t *rows);
     int (*kv_pool_new)(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,

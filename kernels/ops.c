@@ -138,7 +138,7 @@ void op_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
 
 void op_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
                   const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
-                  const struct step *step, float scale, uint32_t window)
+                  const struct step *step, const struct attention_rule *rule)
 {
     check_tensor(out);
     check_tensor(qkv);
@@ -147,17 +147,30 @@ void op_attention(struct backend *b, struct tensor *out, const struct tensor *qk
     ASSERT(out->rows == step->rows && qkv->rows == step->rows);
     ASSERT(out->columns == heads->q_heads * heads->head_dim && qkv->columns >= out->columns);
     ASSERT(step->rows == 0 || step->row_first[step->sequences] == step->rows);
+    ASSERT(rule->softcap >= 0);
     if (!is_empty(out))
-        b->ops->attention(b, out, qkv, heads, kv, layer, step, scale, window);
+        b->ops->attention(b, out, qkv, heads, kv, layer, step, rule);
 }
 
-void op_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up)
+static void check_gated(const struct tensor *y, const struct tensor *gate_up)
 {
     check_tensor(y);
     check_tensor(gate_up);
     ASSERT(y->rows == gate_up->rows && gate_up->columns == 2 * y->columns);
+}
+
+void op_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up)
+{
+    check_gated(y, gate_up);
     if (!is_empty(y))
         b->ops->silu_mul(b, y, gate_up);
+}
+
+void op_gelu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up)
+{
+    check_gated(y, gate_up);
+    if (!is_empty(y))
+        b->ops->gelu_mul(b, y, gate_up);
 }
 
 void op_add(struct backend *b, struct tensor *x, const struct tensor *y)
@@ -167,6 +180,90 @@ void op_add(struct backend *b, struct tensor *x, const struct tensor *y)
     ASSERT(x->rows == y->rows && x->columns == y->columns);
     if (!is_empty(x))
         b->ops->add(b, x, y);
+}
+
+void op_add_bias(struct backend *b, struct tensor *x, const float *bias)
+{
+    check_tensor(x);
+    if (!is_empty(x))
+        b->ops->add_bias(b, x, bias);
+}
+
+void op_scale(struct backend *b, struct tensor *x, float factor)
+{
+    check_tensor(x);
+    if (!is_empty(x))
+        b->ops->scale(b, x, factor);
+}
+
+void op_softcap(struct backend *b, struct tensor *x, float cap)
+{
+    check_tensor(x);
+    ASSERT(cap > 0);
+    if (!is_empty(x))
+        b->ops->softcap(b, x, cap);
+}
+
+void op_head_norm(struct backend *b, struct tensor *x, uint32_t dim, const float *w, float eps)
+{
+    check_tensor(x);
+    ASSERT(dim > 0 && x->columns % dim == 0);
+    if (!is_empty(x))
+        b->ops->head_norm(b, x, dim, w, eps);
+}
+
+void op_square_sums(struct backend *b, float *sums, const struct tensor *x)
+{
+    check_tensor(x);
+    b->ops->square_sums(b, sums, x); /* no columns: sums of 0 */
+}
+
+void op_norm_by_sums(struct backend *b, struct tensor *x, const float *sums, uint32_t count,
+                     const float *w, float eps)
+{
+    check_tensor(x);
+    ASSERT(count >= x->columns);
+    if (!is_empty(x))
+        b->ops->norm_by_sums(b, x, sums, count, w, eps);
+}
+
+void op_copy_heads(struct backend *b, struct tensor *y, const struct tensor *x,
+                   const struct head_copy *copy)
+{
+    check_tensor(x);
+    check_tensor(y);
+    if (copy->heads == 0 || copy->dim == 0 || y->rows == 0)
+        return;
+    ASSERT(x->rows == y->rows && (copy->y_step >= copy->dim || copy->heads == 1));
+    ASSERT((uint64_t)(copy->heads - 1) * copy->x_step + copy->dim <= x->columns);
+    ASSERT((uint64_t)(copy->heads - 1) * copy->y_step + copy->dim <= y->columns);
+    b->ops->copy_heads(b, y, x, copy);
+}
+
+void op_route(struct backend *b, uint32_t *ret_ids, float *ret_weights, const struct tensor *logits,
+              const float *bias, const struct router *router)
+{
+    check_tensor(logits);
+    ASSERT(router->experts > 0 && router->experts <= ROUTER_EXPERTS_MAX);
+    ASSERT(logits->columns == router->experts && router->groups > 0);
+    ASSERT(router->experts % router->groups == 0);
+    ASSERT(router->groups_chosen > 0 && router->groups_chosen <= router->groups);
+    ASSERT(router->chosen > 0 &&
+           router->chosen <= router->experts / router->groups * router->groups_chosen);
+    if (!is_empty(logits))
+        b->ops->route(b, ret_ids, ret_weights, logits, bias, router);
+}
+
+void op_scatter_add(struct backend *b, struct tensor *y, const struct tensor *x,
+                    const uint32_t *rows, const float *scale)
+{
+    check_tensor(x);
+    check_tensor(y);
+    ASSERT(y->columns == x->columns);
+    for (uint32_t i = 0; i < x->rows; i++)
+        ASSERT(rows[i] < y->rows);
+    if (!is_empty(x))
+        b->ops->scatter_add(b, y, x, rows, scale);
 }
 
 void op_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,

@@ -120,17 +120,68 @@ void op_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
  * KV of `layer`, prefill and decode rows alike; row r sees positions
  * max(0, position[r] - window + 1) .. position[r] (window 0: all). Online softmax (Milakov and
  * Gimelshein 2018) over tiles of whole blocks at absolute positions in rising order, sums in f32: a
- * row's result does not depend on its batch. scale is 1 / sqrt(head_dim) or the model's own. */
+ * row's result does not depend on its batch. scale is 1 / sqrt(head_dim) or the model's own. A
+ * scaled score s becomes softcap * tanh(s / softcap) (Gemma 2); 0: left as it is. */
+struct attention_rule {
+    float scale, softcap;
+    uint32_t window;
+};
 void op_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
                   const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
-                  const struct step *step, float scale, uint32_t window);
+                  const struct step *step, const struct attention_rule *rule);
 
 /* y [rows, n] = silu(gate) * up, where gate_up [rows, 2 n] holds gate then up. y may not overlap.
  */
 void op_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
+/* The same with gelu in its tanh form (Hendrycks and Gimpel 2016):
+ * gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
+void op_gelu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
 
 /* x += y, element by element. */
 void op_add(struct backend *b, struct tensor *x, const struct tensor *y);
+/* x[i, :] += bias, [columns]. */
+void op_add_bias(struct backend *b, struct tensor *x, const float *bias);
+/* x *= factor. */
+void op_scale(struct backend *b, struct tensor *x, float factor);
+/* x = cap * tanh(x / cap); cap > 0. */
+void op_softcap(struct backend *b, struct tensor *x, float cap);
+
+/* Every row is columns / dim heads; each is normalised apart, as op_rmsnorm does it, in place.
+ * w [dim] is common to all. */
+void op_head_norm(struct backend *b, struct tensor *x, uint32_t dim, const float *w, float eps);
+/* RMS norm of rows that several ranks hold in parts, in two halves. sums [rows]: the sum of squares
+ * of each row of x. Then, with the sums of all ranks over `count` columns in all:
+ * x = x / sqrt(sums[i] / count + eps) * w, w [columns]. */
+void op_square_sums(struct backend *b, float *sums, const struct tensor *x);
+void op_norm_by_sums(struct backend *b, struct tensor *x, const float *sums, uint32_t count,
+                     const float *w, float eps);
+
+/* y[i, h * y_step + k] = x[i, h * x_step + k] for h < heads, k < dim: parts of heads from one
+ * layout to another. x_step 0: the same for all heads. x and y must not overlap. */
+struct head_copy {
+    uint32_t heads, dim, x_step, y_step;
+};
+void op_copy_heads(struct backend *b, struct tensor *y, const struct tensor *x,
+                   const struct head_copy *copy);
+
+/* Which experts a row goes to (Shazeer et al. 2017), from the router's logits [rows, experts].
+ * Scores are softmax or sigmoid of the logits. Experts are ranked by score + bias (NULL: none),
+ * equal ones by number; with groups, only experts of the groups_chosen best groups are ranked, a
+ * group being as good as its best expert or as its two best together. A chosen expert's weight is
+ * its score, divided by the sum over the chosen ones where `normalise`, times `scale`.
+ * ret_ids, ret_weights [rows, chosen]; ids rise within a row. */
+#define ROUTER_EXPERTS_MAX 1024u
+struct router {
+    uint32_t experts, chosen;       /* chosen <= experts <= ROUTER_EXPERTS_MAX */
+    uint32_t groups, groups_chosen; /* 1 and 1: no groups */
+    bool sigmoid, normalise, group_by_two;
+    float scale;
+};
+void op_route(struct backend *b, uint32_t *ret_ids, float *ret_weights, const struct tensor *logits,
+              const float *bias, const struct router *router);
+/* y[rows[i], :] += scale[i] * x[i, :]; rows [x->rows] all differ. */
+void op_scatter_add(struct backend *b, struct tensor *y, const struct tensor *x,
+                    const uint32_t *rows, const float *scale);
 
 /* y[i, :] = x[rows[i], :]. */
 void op_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,

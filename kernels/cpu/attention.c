@@ -143,7 +143,7 @@ static void plan_rows(struct plan *plan, const struct tensor *out, const struct 
 
 void cpu_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
                    const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
-                   const struct step *step, float scale, uint32_t window)
+                   const struct step *step, const struct attention_rule *rule)
 {
     size_t k_bytes = cpu_k_tile_values(heads->head_dim) * sizeof(uint16_t);
     struct plan plan = {
@@ -155,8 +155,9 @@ void cpu_attention(struct backend *b, struct tensor *out, const struct tensor *q
                 .v_tile_bytes = cpu_v_tile_values(heads->head_dim) * sizeof(uint16_t),
                 .v_offset = k_bytes * heads->kv_heads,
                 .head_dim = heads->head_dim,
-                .window = window,
-                .scale = scale,
+                .window = rule->window,
+                .scale = rule->scale,
+                .softcap = rule->softcap,
             },
         .state = cpu_state(b),
         .heads = heads,

@@ -108,6 +108,13 @@ INLINE void scale_row(float *out, uint32_t floats, float factor)
         v16_store(out + d, v16_mul(v16_load(out + d), f));
 }
 
+/* cap * tanh(s / cap), as cap - 2 cap / (exp(2 s / cap) + 1): exp of a large one is finite. */
+INLINE v16 soften(v16 s, float cap)
+{
+    v16 e = v16_exp(v16_mul(s, v16_set1(2 / cap)));
+    return v16_sub(v16_set1(cap), v16_div(v16_set1(2 * cap), v16_add(e, v16_set1(1))));
+}
+
 /* Scores of one row become weights, 0 outside the span; state and out move to the new maximum. */
 INLINE void softmax_row(const struct work *w, uint32_t row, struct span span, uint32_t first,
                         uint32_t end)
@@ -117,6 +124,8 @@ INLINE void softmax_row(const struct work *w, uint32_t row, struct span span, ui
     for (uint32_t b = first; b < end; b++) {
         int at = (int)(b * BLOCK);
         s[b] = v16_load(scores + at);
+        if (w->attention->softcap > 0)
+            s[b] = soften(s[b], w->attention->softcap);
         if ((int)span.first > at || (int)span.end < at + BLOCK)
             s[b] = v16_hide(s[b], (int)span.first - at, (int)span.end - at);
         highest = v16_max(highest, s[b]);

@@ -87,9 +87,23 @@ void cpu_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
               const struct rope *rope, struct kv_pool *kv, uint32_t layer, const struct step *step);
 void cpu_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
                    const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
-                   const struct step *step, float scale, uint32_t window);
+                   const struct step *step, const struct attention_rule *rule);
 void cpu_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
+void cpu_gelu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
 void cpu_add(struct backend *b, struct tensor *x, const struct tensor *y);
+void cpu_add_bias(struct backend *b, struct tensor *x, const float *bias);
+void cpu_scale(struct backend *b, struct tensor *x, float factor);
+void cpu_softcap(struct backend *b, struct tensor *x, float cap);
+void cpu_head_norm(struct backend *b, struct tensor *x, uint32_t dim, const float *w, float eps);
+void cpu_square_sums(struct backend *b, float *sums, const struct tensor *x);
+void cpu_norm_by_sums(struct backend *b, struct tensor *x, const float *sums, uint32_t count,
+                      const float *w, float eps);
+void cpu_copy_heads(struct backend *b, struct tensor *y, const struct tensor *x,
+                    const struct head_copy *copy);
+void cpu_route(struct backend *b, uint32_t *ret_ids, float *ret_weights,
+               const struct tensor *logits, const float *bias, const struct router *router);
+void cpu_scatter_add(struct backend *b, struct tensor *y, const struct tensor *x,
+                     const uint32_t *rows, const float *scale);
 void cpu_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
                      const uint32_t *rows);
 int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,

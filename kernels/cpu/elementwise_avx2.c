@@ -14,6 +14,11 @@ void avx2_silu_mul_row(const float *gate, const float *up, uint32_t columns, flo
     silu_mul_row(gate, up, columns, y);
 }
 
+void avx2_gelu_mul_row(const float *gate, const float *up, uint32_t columns, float *y)
+{
+    gelu_mul_row(gate, up, columns, y);
+}
+
 void avx2_exp_values(const float *x, float *y, uint32_t count)
 {
     exp_values(x, y, count);

@@ -1,4 +1,4 @@
-/* elementwise_simd.h - rmsnorm and silu_mul of one row, for v16.
+/* elementwise_simd.h - rmsnorm, silu_mul and gelu_mul of one row, for v16.
  *
  * The sum of squares runs in 32 lanes (column k belongs to lane k % 32), which are added up in one
  * fixed order: a row's bits depend on nothing but the row. */
@@ -55,6 +55,20 @@ INLINE void silu_mul_row(const float *gate, const float *up, uint32_t columns, f
         v16 g = load_tail(gate + k, count);
         v16 e = v16_exp(v16_sub(v16_zero(), g));
         v16 v = v16_div(g, v16_add(v16_set1(1), e));
+        store_tail(y + k, count, v16_mul(v, load_tail(up + k, count)));
+    }
+}
+
+/* x / 2 * (1 + tanh(u)) = x / (1 + exp(-2 u)) */
+INLINE void gelu_mul_row(const float *gate, const float *up, uint32_t columns, float *y)
+{
+    const v16 linear = v16_set1(-1.5957691216057308f); /* -2 sqrt(2 / pi) */
+    const v16 cubic = v16_set1(-1.5957691216057308f * 0.044715f);
+    for (uint32_t k = 0; k < columns; k += 16) {
+        uint32_t count = columns - k;
+        v16 g = load_tail(gate + k, count);
+        v16 u = v16_mul(g, v16_fma(v16_mul(g, g), cubic, linear));
+        v16 v = v16_div(g, v16_add(v16_set1(1), v16_exp(u)));
         store_tail(y + k, count, v16_mul(v, load_tail(up + k, count)));
     }
 }

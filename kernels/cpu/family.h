@@ -115,7 +115,7 @@ struct attention {
     size_t block_bytes;   /* h * tile_bytes_k, V at + v_offset + h * tile_bytes_v               */
     size_t k_tile_bytes, v_tile_bytes, v_offset;
     uint32_t head_dim, window;
-    float scale;
+    float scale, softcap; /* softcap 0: none */
 };
 
 /* Floats that one thread needs for a unit. */
@@ -164,6 +164,7 @@ struct cpu_family {
                          float *scratch);
     void (*rmsnorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
     void (*silu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
+    void (*gelu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
     /* y = exp(x), as softmax and silu compute it; for the contract test. */
     void (*exp_values)(const float *x, float *y, uint32_t count);
 };

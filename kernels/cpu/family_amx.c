@@ -48,6 +48,7 @@ const struct cpu_family amx_family = {
     .attend_merge = avx512_attend_merge,
     .rmsnorm_row = avx512_rmsnorm_row,
     .silu_mul_row = avx512_silu_mul_row,
+    .gelu_mul_row = avx512_gelu_mul_row,
     .exp_values = avx512_exp_values,
 };
 
@@ -78,5 +79,6 @@ const struct cpu_family amx_bf16_family = {
     .attend_merge = avx512_attend_merge,
     .rmsnorm_row = avx512_rmsnorm_row,
     .silu_mul_row = avx512_silu_mul_row,
+    .gelu_mul_row = avx512_gelu_mul_row,
     .exp_values = avx512_exp_values,
 };

@@ -21,5 +21,6 @@ const struct cpu_family avx2_family = {
     .attend_merge = avx2_attend_merge,
     .rmsnorm_row = avx2_rmsnorm_row,
     .silu_mul_row = avx2_silu_mul_row,
+    .gelu_mul_row = avx2_gelu_mul_row,
     .exp_values = avx2_exp_values,
 };

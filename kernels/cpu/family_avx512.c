@@ -21,5 +21,6 @@ const struct cpu_family avx512_family = {
     .attend_merge = avx512_attend_merge,
     .rmsnorm_row = avx512_rmsnorm_row,
     .silu_mul_row = avx512_silu_mul_row,
+    .gelu_mul_row = avx512_gelu_mul_row,
     .exp_values = avx512_exp_values,
 };

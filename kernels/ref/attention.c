@@ -15,8 +15,8 @@ struct softmax {
 };
 
 /* Scores of all 16 slots: the caller uses those that the row sees. */
-static void score_tile(const float *q, const float *k_tile, uint32_t head_dim, float scale,
-                       float scores[KV_BLOCK_TOKENS])
+static void score_tile(const float *q, const float *k_tile, uint32_t head_dim,
+                       const struct attention_rule *rule, float scores[KV_BLOCK_TOKENS])
 {
     vec4 sum[4] = {{0}};
     for (uint32_t d = 0; d < head_dim; d++) {
@@ -24,8 +24,11 @@ static void score_tile(const float *q, const float *k_tile, uint32_t head_dim, f
         for (int i = 0; i < 4; i++)
             sum[i] += q[d] * k[i];
     }
-    for (uint32_t t = 0; t < KV_BLOCK_TOKENS; t++)
-        scores[t] = sum[t / 4][t % 4] * scale;
+    for (uint32_t t = 0; t < KV_BLOCK_TOKENS; t++) {
+        scores[t] = sum[t / 4][t % 4] * rule->scale;
+        if (rule->softcap > 0)
+            scores[t] = rule->softcap * tanhf(scores[t] / rule->softcap);
+    }
 }
 
 /* out += sum over slots [first, end) of p * v, slot by slot. */
@@ -71,7 +74,7 @@ struct view { /* what one row sees of one layer */
 };
 
 static void attend(const struct view *view, const float *q, float *out, uint32_t kv_head,
-                   float scale)
+                   const struct attention_rule *rule)
 {
     uint32_t dim = view->kv->head_dim;
     struct softmax state = {-INFINITY, 0};
@@ -84,7 +87,7 @@ static void attend(const struct view *view, const float *q, float *out, uint32_t
         uint32_t end = view->position - begin + 1;
         float scores[KV_BLOCK_TOKENS];
         ASSERT(block < view->kv->blocks);
-        score_tile(q, ref_k_tile(view->kv, block, view->layer, kv_head), dim, scale, scores);
+        score_tile(q, ref_k_tile(view->kv, block, view->layer, kv_head), dim, rule, scores);
         fold_tile(&state, out, scores, ref_v_tile(view->kv, block, view->layer, kv_head), dim,
                   first, end < KV_BLOCK_TOKENS ? end : KV_BLOCK_TOKENS);
     }
@@ -94,11 +97,11 @@ static void attend(const struct view *view, const float *q, float *out, uint32_t
 
 void ref_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
                    const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
-                   const struct step *step, float scale, uint32_t window)
+                   const struct step *step, const struct attention_rule *rule)
 {
     for (uint32_t s = 0; s < step->sequences; s++) {
         for (uint32_t r = step->row_first[s]; r < step->row_first[s + 1]; r++) {
-            uint32_t position = step->position[r];
+            uint32_t position = step->position[r], window = rule->window;
             bool cut = window > 0 && position >= window;
             struct view view = {kv, step->table + (size_t)s * step->table_stride, layer,
                                 cut ? position - window + 1 : 0, position};
@@ -106,7 +109,7 @@ void ref_attention(struct backend *b, struct tensor *out, const struct tensor *q
                 size_t column = (size_t)h * heads->head_dim;
                 attend(&view, qkv->data + (size_t)r * qkv->stride + column,
                        out->data + (size_t)r * out->stride + column,
-                       (heads->q_offset + h) / heads->group, scale);
+                       (heads->q_offset + h) / heads->group, rule);
             }
         }
     }

@@ -33,9 +33,23 @@ void ref_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
               const struct rope *rope, struct kv_pool *kv, uint32_t layer, const struct step *step);
 void ref_attention(struct backend *b, struct tensor *out, const struct tensor *qkv,
                    const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
-                   const struct step *step, float scale, uint32_t window);
+                   const struct step *step, const struct attention_rule *rule);
 void ref_silu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
+void ref_gelu_mul(struct backend *b, struct tensor *y, const struct tensor *gate_up);
 void ref_add(struct backend *b, struct tensor *x, const struct tensor *y);
+void ref_add_bias(struct backend *b, struct tensor *x, const float *bias);
+void ref_scale(struct backend *b, struct tensor *x, float factor);
+void ref_softcap(struct backend *b, struct tensor *x, float cap);
+void ref_head_norm(struct backend *b, struct tensor *x, uint32_t dim, const float *w, float eps);
+void ref_square_sums(struct backend *b, float *sums, const struct tensor *x);
+void ref_norm_by_sums(struct backend *b, struct tensor *x, const float *sums, uint32_t count,
+                      const float *w, float eps);
+void ref_copy_heads(struct backend *b, struct tensor *y, const struct tensor *x,
+                    const struct head_copy *copy);
+void ref_route(struct backend *b, uint32_t *ret_ids, float *ret_weights,
+               const struct tensor *logits, const float *bias, const struct router *router);
+void ref_scatter_add(struct backend *b, struct tensor *y, const struct tensor *x,
+                     const uint32_t *rows, const float *scale);
 void ref_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
                      const uint32_t *rows);
 int ref_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,

@@ -101,7 +101,8 @@ static void run(struct bench *bench, const struct step *step)
 {
     struct tensor qkv = tensor_of(bench->qkv, step->rows, COLUMNS);
     struct tensor out = tensor_of(bench->out, step->rows, Q_COLUMNS);
-    op_attention(bench->b, &out, &qkv, &heads, bench->kv, 0, step, 0.125f, 0);
+    const struct attention_rule rule = {.scale = 0.125f};
+    op_attention(bench->b, &out, &qkv, &heads, bench->kv, 0, step, &rule);
 }
 
 static void check(unsigned threads, const char *isa)

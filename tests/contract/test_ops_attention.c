@@ -11,6 +11,7 @@ struct shape {
     uint32_t rotary_dims;
     bool interleaved;
     uint32_t window;
+    float softcap;
 };
 
 /* One model layer of one backend, with sequences whose qkv rows are known in advance. */
@@ -118,7 +119,9 @@ static void run_step(struct world *w, const struct piece *pieces, uint32_t count
     struct tensor tq = tensor_of(qkv, rows, columns), to = tensor_of(out, rows, out_columns);
     op_rope(w->b, &tq, &w->shape.heads, &rope, w->kv, 1, &step);
     op_attention(w->b, &to, &tq, &w->shape.heads, w->kv, 1, &step,
-                 1 / sqrtf((float)w->shape.heads.head_dim), w->shape.window);
+                 &(struct attention_rule){.scale = 1 / sqrtf((float)w->shape.heads.head_dim),
+                                          .softcap = w->shape.softcap,
+                                          .window = w->shape.window});
     for (uint32_t i = 0, row = 0; i < count; i++) {
         for (uint32_t r = 0; r < pieces[i].count; r++, row++)
             memcpy(results + ((size_t)pieces[i].sequence * w->tokens + position[row]) * out_columns,
@@ -172,12 +175,13 @@ static float *run_chunked(struct world *w, uint32_t chunk, uint32_t decode)
 }
 
 static const struct shape shapes[] = {
-    {{9, 3, 64, 3, 0}, 64, false, 0},    {{4, 4, 16, 1, 0}, 16, true, 0},
-    {{9, 3, 8, 3, 0}, 8, false, 0},      {{4, 2, 18, 2, 0}, 18, false, 0},
-    {{8, 2, 24, 4, 0}, 12, true, 0},     {{7, 1, 80, 7, 0}, 80, false, 0},
-    {{6, 3, 96, 2, 0}, 48, false, 20},   {{16, 2, 128, 8, 0}, 128, false, 0},
-    {{2, 1, 256, 2, 0}, 256, false, 64}, {{3, 2, 64, 4, 2}, 64, false, 0},
-    {{60, 1, 32, 60, 0}, 32, false, 3},  {{5, 5, 40, 1, 0}, 40, false, 1},
+    {{9, 3, 64, 3, 0}, 64, false, 0, 0},     {{4, 4, 16, 1, 0}, 16, true, 0, 0},
+    {{9, 3, 8, 3, 0}, 8, false, 0, 0},       {{4, 2, 18, 2, 0}, 18, false, 0, 0},
+    {{8, 2, 24, 4, 0}, 12, true, 0, 0},      {{7, 1, 80, 7, 0}, 80, false, 0, 0},
+    {{6, 3, 96, 2, 0}, 48, false, 20, 0},    {{16, 2, 128, 8, 0}, 128, false, 0, 0},
+    {{2, 1, 256, 2, 0}, 256, false, 64, 0},  {{3, 2, 64, 4, 2}, 64, false, 0, 0},
+    {{60, 1, 32, 60, 0}, 32, false, 3, 0},   {{5, 5, 40, 1, 0}, 40, false, 1, 0},
+    {{4, 2, 16, 2, 0}, 16, false, 40, 1.5f},
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
@@ -223,7 +227,10 @@ static void naive_row(struct world *w, uint32_t sequence, uint32_t position, uin
         const float *v = k + w->shape.heads.kv_heads * dim;
         for (uint32_t d = 0; d < dim; d++) /* rotary_dims 0 in this test */
             score += (double)q[head * dim + d] * k[d];
-        double weight = exp(score / sqrt(dim));
+        score /= sqrt(dim);
+        if (w->shape.softcap > 0)
+            score = (double)w->shape.softcap * tanh(score / (double)w->shape.softcap);
+        double weight = exp(score);
         sum += weight;
         for (uint32_t d = 0; d < dim; d++)
             out[d] += weight * v[d];
@@ -236,10 +243,11 @@ static void naive_row(struct world *w, uint32_t sequence, uint32_t position, uin
 
 static void test_reference_when_compared_with_the_formula_is_equal(void **state)
 {
-    static const struct shape plain[] = {{{6, 2, 20, 3, 0}, 0, false, 0},
-                                         {{3, 2, 16, 4, 2}, 0, false, 7}};
+    static const struct shape plain[] = {{{6, 2, 20, 3, 0}, 0, false, 0, 0},
+                                         {{3, 2, 16, 4, 2}, 0, false, 7, 0},
+                                         {{2, 1, 12, 2, 0}, 0, false, 0, 0.75f}};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct world *w = open_world("ref", 1, &plain[i], 1, 60, 3);
         float *got = run_whole(w);
         uint32_t dim = plain[i].heads.head_dim, heads = plain[i].heads.q_heads;
@@ -287,8 +295,8 @@ static void test_attention_when_chunks_batch_or_threads_change_keeps_the_bits(vo
 
 static void test_attention_when_context_spans_partitions_keeps_the_bits(void **state)
 {
-    static const struct shape wide = {{3, 1, 16, 3, 0}, 16, false, 0};
-    static const struct shape window = {{2, 1, 16, 2, 0}, 16, false, 700};
+    static const struct shape wide = {{3, 1, 16, 3, 0}, 16, false, 0, 0};
+    static const struct shape window = {{2, 1, 16, 2, 0}, 16, false, 700, 0};
     (void)state;
     check_bits("cpu", &wide, 1650);
     check_bits("cpu", &window, 1650);
@@ -297,7 +305,7 @@ static void test_attention_when_context_spans_partitions_keeps_the_bits(void **s
 static void test_attention_when_decode_is_split_equals_unsplit(void **state)
 {
     /* One sequence, one row: 3 threads split its context, 1 does not. */
-    static const struct shape shape = {{6, 2, 64, 3, 0}, 64, false, 0};
+    static const struct shape shape = {{6, 2, 64, 3, 0}, 64, false, 0, 0};
     float *got[2];
     size_t bytes = 0;
     (void)state;
@@ -318,7 +326,7 @@ static void test_attention_when_decode_is_split_equals_unsplit(void **state)
 static void test_copy_blocks_when_part_of_a_block_copies_those_slots_only(void **state)
 {
     static const char *const names[] = {"ref", "cpu"};
-    static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0};
+    static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0, 0};
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct world *w = open_world(names[i], 1, &shape, 2, 32, 0);

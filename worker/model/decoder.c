@@ -195,7 +195,8 @@ static int attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
         op_matmul(s->backend, &qkv, &normed, w->qkv, false);
         op_rope(s->backend, &qkv, heads, &decoder->rope, decoder->kv, layer, step);
         op_attention(s->backend, &out, &qkv, heads, decoder->kv, layer, step,
-                     s->config->attention_scale, s->config->window);
+                     &(struct attention_rule){.scale = s->config->attention_scale,
+                                              .window = s->config->window});
     }
     return add_reduced(decoder, x, &out, w->output);
 }
