@@ -25,7 +25,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/json.h"
 #include "proto/base/mem.h"
-#include "proto/files/gguf.h"
+#include "worker/load/model_source.h"
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"
 #include "worker/tp/comm.h"
@@ -41,7 +41,7 @@
 
 struct check {
     struct check_settings settings; /* defaults filled in */
-    struct gguf *gguf;
+    struct model_source *source;
     struct model_config config;
     struct group *group; /* NULL: one rank */
     pid_t pids[TP_RANKS_MAX];
@@ -76,12 +76,11 @@ static int open_rank(struct check *check, uint32_t rank, struct errmsg *err)
     if (r < 0)
         return r;
     const struct shard *shard = &check->shard;
-    const struct weights_slice slice = {shard->q_first,     shard->q_count,    shard->kv_first,
-                                        shard->kv_count,    shard->ffn_first,  shard->ffn_count,
-                                        shard->vocab_first, shard->vocab_count};
+    const struct weights_slice slice = shard_slice(shard);
     r = open_backend(check, err);
     if (r == 0)
-        r = weights_load(check->gguf, &check->config, &slice, check->backend, &check->weights, err);
+        r = weights_load(check->source, &check->config, &slice, check->backend, &check->weights,
+                         err);
     if (r < 0)
         return r;
     check->comm = check->group == NULL ? comm_single_new() : comm_shm_new(check->group);
@@ -239,10 +238,10 @@ int check_open(const struct check_settings *settings, struct check **ret_check, 
 {
     struct check *check = mem_zalloc(sizeof(*check));
     check->settings = *settings;
-    int r = gguf_open(settings->model, &check->gguf, err);
+    int r = model_source_open(settings->model, &check->source, err);
     if (r < 0)
         goto out;
-    r = model_config_from_gguf(check->gguf, &check->config, err);
+    r = model_config_read(check->source, &check->config, err);
     if (r < 0) {
         r = errmsg_prefix(err, r, "'%s'", settings->model);
         goto out;
@@ -284,7 +283,7 @@ void check_close(struct check *check)
         stop_ranks(check);
     close_rank(check);
     group_free(check->group);
-    gguf_close(check->gguf);
+    model_source_close(check->source);
     mem_free(check->position);
     mem_free(check->out_row);
     mem_free(check->table);
@@ -500,10 +499,13 @@ static void print_report(const struct check *check, FILE *out)
                   c->layers, c->hidden, c->ffn, c->vocab_size, c->context_tokens);
     (void)fprintf(out, "heads: %u query, %u KV, %u values each\n", c->q_heads, c->kv_heads,
                   c->head_dim);
-    (void)fprintf(out, "rope: base %g, %u dimensions, %s\nwindow: %u\ntied_embedding: %s\n",
-                  (double)c->rope_theta, c->rotary_dims,
-                  c->rope_interleaved ? "interleaved" : "halves", c->window,
-                  c->tied_embedding ? "yes" : "no");
+    (void)fprintf(out, "rope: base %g, %u dimensions\nwindow: %u\nfeatures:", (double)c->rope.theta,
+                  c->rotary_dims, c->window);
+    for (unsigned i = 0; model_feature_name(i) != NULL; i++)
+        (void)fprintf(out, "%s%s", model_has(c, 1u << i) ? " " : "",
+                      model_has(c, 1u << i) ? model_feature_name(i) : "");
+    (void)fprintf(out, "\nexperts: %u, %u of them for a token\n", c->experts.count,
+                  c->experts.chosen);
     (void)fprintf(out, "backend: %s\nisa: %s\nranks: %u\nthreads: %u\n", s->backend,
                   check->backend->isa, s->ranks, check->backend->threads);
     (void)fprintf(out, "weights_bytes: %llu\nkv_block_bytes: %zu\nactivation_bytes: %zu\n",

@@ -22,7 +22,7 @@
 #define CHECK_CHUNK_DEFAULT 512u
 
 struct check_settings {
-    const char *model;    /* path of a GGUF file */
+    const char *model;    /* path of a GGUF file or a Hugging Face folder */
     const char *backend;  /* NULL: "cpu"; with `reference` "ref" */
     const char *isa;      /* NULL: by CPUID */
     bool reference;       /* --reference: the float32 definition of every op */

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "proto/base/json.h"
+#include "proto/base/mem.h"
 #include "worker/check.h"
+#include "worker/model_file.h"
 #include "worker/rank_process.h"
 #include "worker/worker.h"
 
@@ -18,7 +20,12 @@ static int refuse(const struct errmsg *err)
 
 static int run_check(const struct worker_settings *settings)
 {
-    const struct check_settings check = {.model = settings->check,
+    char *file = NULL;
+    struct errmsg err = {""};
+    int r = model_file_find(settings->check, &file, &err);
+    if (r < 0)
+        return refuse(&err);
+    const struct check_settings check = {.model = file,
                                          .isa = settings->isa,
                                          .reference = settings->backend == WORKER_BACKEND_REF,
                                          .threads = settings->threads,
@@ -26,20 +33,21 @@ static int run_check(const struct worker_settings *settings)
                                          .ranks = settings->ranks,
                                          .deadline_ms = settings->rank_timeout_ms,
                                          .tokens_max = settings->context_tokens};
-    struct errmsg err = {""};
     FILE *in = NULL;
     if (settings->ids != NULL) {
         in = strcmp(settings->ids, "-") == 0 ? stdin : fopen(settings->ids, "re");
         if (in == NULL) {
-            (void)errmsg_errno(&err, "open '%s'", settings->ids);
-            return refuse(&err);
+            r = errmsg_errno(&err, "open '%s'", settings->ids);
+            goto out;
         }
     }
-    int r = check_run(&check, in, stdout, &err);
+    r = check_run(&check, in, stdout, &err);
     if (in != NULL && in != stdin)
         (void)fclose(in);
     if (fflush(stdout) != 0 && r == 0)
         r = errmsg_errno(&err, "write to stdout");
+out:
+    mem_free(file);
     return r < 0 ? refuse(&err) : 0;
 }
 

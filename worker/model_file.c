@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/base/mem.h"
 
@@ -17,6 +18,26 @@ static bool has_suffix(const char *name)
     return bytes > strlen(SUFFIX) && strcmp(name + bytes - strlen(SUFFIX), SUFFIX) == 0;
 }
 
+/* Of the parts of a split model the first stands for all. */
+static bool is_later_part(const char *name)
+{
+    const char *of = strstr(name, "-of-");
+    return of != NULL && of - name > 6 && of[-6] == '-' && strncmp(of - 5, "00001", 5) != 0 &&
+           strspn(of - 5, "0123456789") == 5;
+}
+
+static bool is_hf_folder(const char *path)
+{
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json"};
+    bool found = false;
+    for (size_t i = 0; i < 2 && !found; i++) {
+        char *file = mem_printf("%s/%s", path, weights[i]);
+        found = access(file, F_OK) == 0;
+        mem_free(file);
+    }
+    return found;
+}
+
 static int find_in_folder(const char *path, char **ret_file, struct errmsg *err)
 {
     DIR *folder = opendir(path);
@@ -25,17 +46,22 @@ static int find_in_folder(const char *path, char **ret_file, struct errmsg *err)
     if (folder == NULL)
         return errmsg_errno(err, "open folder '%s'", path);
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        if (!has_suffix(entry->d_name))
+        if (!has_suffix(entry->d_name) || is_later_part(entry->d_name))
             continue;
         mem_free(found);
         found = mem_printf("%s/%s", path, entry->d_name);
         count++;
     }
     (void)closedir(folder);
+    if (count == 0 && is_hf_folder(path)) {
+        *ret_file = mem_strdup(path);
+        return 0;
+    }
     if (count != 1) {
         mem_free(found);
         return errmsg_set(err, count == 0 ? -ENOENT : -EINVAL,
-                          "folder '%s' has %d files that end in .gguf; name the file", path, count);
+                          "folder '%s' has %d files that end in .gguf%s; name the file", path,
+                          count, count == 0 ? " and no model.safetensors" : "");
     }
     *ret_file = found;
     return 0;

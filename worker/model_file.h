@@ -4,7 +4,9 @@
 
 #include "proto/base/errmsg.h"
 
-/* path: a file, or a folder with exactly one *.gguf. *ret_file by mem_alloc. -ENOENT, -EINVAL. */
+/* path: a GGUF file; a folder with exactly one, or with the parts of one; a folder of Hugging
+ * Face's kind (config.json and *.safetensors), which is itself the answer. *ret_file by mem_alloc.
+ * -ENOENT, -EINVAL. */
 int model_file_find(const char *path, char **ret_file, struct errmsg *err);
 /* The file's or folder's name without ".gguf", by mem_alloc. */
 char *model_file_name(const char *path);

@@ -32,10 +32,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memcpy(copy, data, bytes);
     if (gguf_open_memory(copy, bytes, &gguf, &err) == 0) {
         read_tensors(gguf);
-        if (model_config_from_gguf(gguf, &config, &err) == 0 &&
-            card_from_gguf(gguf, &config, "fuzz", &card, &err) == 0)
+        struct model_source *source = model_source_of_gguf(gguf);
+        if (model_config_read(source, &config, &err) == 0 &&
+            card_from_source(source, &config, "fuzz", &card, &err) == 0)
             model_card_unref(card);
-        gguf_close(gguf);
+        model_source_close(source);
     }
     free(copy);
     return 0;

@@ -1,6 +1,7 @@
 /* rank_model.c - the loading order of a rank, and its undoing.
  *
- *   gguf -> config -> shard -> backend || weights -> communicator -> decoder (with the KV pool) */
+ *   source -> config -> shard -> backend || weights -> communicator -> decoder (with the KV pool)
+ */
 #include "worker/engine/rank_model.h"
 
 #include "proto/base/assert.h"
@@ -12,9 +13,9 @@ int rank_model_open(const struct rank_model_settings *settings, struct rank_mode
                     struct errmsg *err)
 {
     struct rank_model *model = mem_zalloc(sizeof(*model));
-    int r = gguf_open(settings->path, &model->gguf, err);
+    int r = model_source_open(settings->path, &model->source, err);
     if (r == 0)
-        r = model_config_from_gguf(model->gguf, &model->config, err);
+        r = model_config_read(model->source, &model->config, err);
     if (r == 0)
         r = shard_compute(&model->config, settings->rank, settings->ranks, &model->shard, err);
     if (r == 0)
@@ -37,11 +38,10 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
                     struct errmsg *err)
 {
     const struct shard *shard = &model->shard;
-    const struct weights_slice slice = {shard->q_first,     shard->q_count,    shard->kv_first,
-                                        shard->kv_count,    shard->ffn_first,  shard->ffn_count,
-                                        shard->vocab_first, shard->vocab_count};
+    const struct weights_slice slice = shard_slice(shard);
     ASSERT((group != NULL) == (shard->ranks > 1));
-    int r = weights_load(model->gguf, &model->config, &slice, model->backend, &model->weights, err);
+    int r =
+        weights_load(model->source, &model->config, &slice, model->backend, &model->weights, err);
     if (r < 0)
         return r;
     model->comm = group != NULL ? comm_shm_new(group) : comm_single_new();
@@ -77,8 +77,7 @@ void rank_model_close(struct rank_model *model)
     if (model->weights != NULL)
         weights_free(model->weights, &model->config, model->backend);
     backend_close(model->backend);
-    if (model->gguf != NULL)
-        gguf_close(model->gguf);
+    model_source_close(model->source);
     mem_free(model);
 }
 

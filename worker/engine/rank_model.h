@@ -6,8 +6,8 @@
 #define REFRAIN_WORKER_ENGINE_RANK_MODEL_H
 
 #include "kernels/backend.h"
-#include "proto/files/gguf.h"
 #include "worker/load/model_config.h"
+#include "worker/load/model_source.h"
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"
 #include "worker/tier/tier.h"
@@ -18,7 +18,7 @@
 #include "worker/tp/step_ring.h"
 
 struct rank_model {
-    struct gguf *gguf;
+    struct model_source *source;
     struct model_config config;
     struct shard shard;
     struct backend *backend;
@@ -30,7 +30,7 @@ struct rank_model {
 };
 
 struct rank_model_settings {
-    const char *path; /* a GGUF file */
+    const char *path; /* a GGUF file, or a Hugging Face folder */
     uint32_t rank, ranks;
     struct backend_settings backend;
 };

@@ -6,12 +6,12 @@
 #ifndef REFRAIN_WORKER_LOAD_CARD_H
 #define REFRAIN_WORKER_LOAD_CARD_H
 
-#include "proto/files/gguf.h"
 #include "proto/model_card.h"
 #include "worker/load/model_config.h"
 
-/* name: the served model name. 0; -EINVAL, -ENOTSUP (tokenizer kind), *err says what. */
-int card_from_gguf(const struct gguf *gguf, const struct model_config *config, const char *name,
-                   struct model_card **ret_card, struct errmsg *err);
+/* Of a folder, the words come from its tokenizer.json and what stands beside it.
+ * name: the served model name. 0; -EINVAL, -ENOTSUP (tokenizer kind), *err says what. */
+int card_from_source(const struct model_source *source, const struct model_config *config,
+                     const char *name, struct model_card **ret_card, struct errmsg *err);
 
 #endif

@@ -1,382 +1,426 @@
-/* model_config.c - metadata of a GGUF file -> checked numbers, or a sentence that says why not.
+/* model_config.c - what a file says about its model -> checked numbers, or a sentence that says
+ * why not.
  *
- *   architecture row  which keys, which rotation     one row per architecture
- *   numbers           {arch}.*, ranges and relations
- *   rope              base, linear scaling, per-pair divisors
- *   refusals          keys and tensors that would change the arithmetic and that nobody here obeys
+ *   architecture   a row of the table (architectures.c): what no file says
+ *   numbers        by their names in either format (config_keys.c), ranges and relations
+ *   layers         which slide, do not rotate, have experts
+ *   features       what tensors are there: biases, fused matrices, a head
+ *   rotation       config_rope.c
+ *   refusals       keys and tensors that would change the arithmetic and that nobody here obeys
  *
- * Why refuse unknown tensors: a bias, a gate or a norm that is silently left out gives a model that
- *   talks, and talks nonsense.
- * Cost: a few lookups per tensor.
- * Invariant: what is returned describes a forward pass that the decoder runs completely. */
+ * Cost: a few look-ups per tensor. */
 #include "worker/load/model_config.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/assert.h"
+#include "worker/load/architectures.h"
+#include "worker/load/config_keys.h"
+#include "worker/load/config_rope.h"
+#include "worker/load/tensor_names.h"
 
 #define HIDDEN_MAX (1u << 17)
 #define FFN_MAX (1u << 20)
 #define VOCAB_MAX (1u << 20)
 #define CONTEXT_MAX (1u << 24)
-#define ROPE_THETA_DEFAULT 10000.0f
+#define NAME(hf, gguf) ((struct config_name){hf, gguf})
 
-struct architecture {
-    const char *name;
-    bool rope_interleaved;
-};
-
-static const struct architecture architectures[] = {
-    /* The converter permutes q and k of this one for pairs (2i, 2i + 1). */
-    {.name = "llama", .rope_interleaved = true},
-};
-#define ARCHITECTURES (sizeof(architectures) / sizeof(architectures[0]))
-
-/* "%u" is the layer. Everything else in a file is refused, except what `ignored` lists. */
-static const char *const layer_tensors[] = {
-    "attn_norm.weight", "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_output.weight",
-    "ffn_norm.weight",  "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", NULL};
-static const char *const model_tensors[] = {"token_embd.weight", "output_norm.weight",
-                                            "output.weight", "rope_freqs.weight", NULL};
-static const char *const ignored_tensors[] = {"rope.freqs", "attn_rot_embd.weight",
-                                              "attention.rotary_emb.inv_freq", NULL};
-
-/* Keys that change the arithmetic; a value of 0 is as good as none. */
-static const char *const refused_keys[] = {"expert_count",
-                                           "attention.clamp_kqv",
-                                           "attention.max_alibi_bias",
-                                           "attention.sliding_window_pattern",
-                                           "attn_logit_softcapping",
-                                           "final_logit_softcapping",
-                                           "embedding_scale",
-                                           "residual_scale",
-                                           "logit_scale",
-                                           "rope.scaling.attn_factor",
-                                           NULL};
-
-/* Reads keys of one architecture; remembers the first failure. */
-struct reader {
-    const struct gguf *gguf;
-    const char *architecture;
-    struct errmsg *err;
-};
-
-static void key_of(const struct reader *reader, const char *name, char *ret_key, size_t key_max)
+const char *model_feature_name(unsigned i)
 {
-    (void)snprintf(ret_key, key_max, "%s.%s", reader->architecture, name);
+    static const char *const names[] = {
+        "tied_embedding", "pre_norm",    "post_norm",        "norm_plus_1",
+        "qkv_bias",       "output_bias", "ffn_bias",         "qk_norm",
+        "qk_norm_all",    "fused_qkv",   "fused_gate_up",    "gelu",
+        "interleaved",    "experts",     "latent_attention", "shared_gate"};
+    return i < sizeof(names) / sizeof(names[0]) ? names[i] : NULL;
 }
 
-/* 0 and the value within min..max; absent: 0 and `*value` as it was, unless `required`. */
-static int read_u32(const struct reader *reader, const char *name, bool required, uint32_t min,
-                    uint32_t max, uint32_t *value)
-{
-    char key[128];
-    uint32_t found = 0;
-    key_of(reader, name, key, sizeof(key));
-    int r = gguf_get_u32(reader->gguf, key, &found);
-    if (r == -ENOENT && !required)
-        return 0;
-    if (r == -ENOENT)
-        return errmsg_set(reader->err, -EINVAL, "key '%s' is missing", key);
-    if (r < 0)
-        return errmsg_set(reader->err, -EINVAL, "key '%s' is not one integer from %u to %u", key,
-                          min, max);
-    if (found < min || found > max)
-        return errmsg_set(reader->err, -EINVAL, "key '%s' is %u, %u to %u are possible", key, found,
-                          min, max);
-    *value = found;
-    return 0;
-}
-
-static int read_f32(const struct reader *reader, const char *name, bool required, float min,
-                    float max, float *value)
-{
-    char key[128];
-    float found = 0;
-    key_of(reader, name, key, sizeof(key));
-    int r = gguf_get_f32(reader->gguf, key, &found);
-    if (r == -ENOENT && !required)
-        return 0;
-    if (r == -ENOENT)
-        return errmsg_set(reader->err, -EINVAL, "key '%s' is missing", key);
-    if (r < 0 || !(found >= min && found <= max))
-        return errmsg_set(reader->err, -EINVAL, "key '%s' is not a number from %g to %g", key,
-                          (double)min, (double)max);
-    *value = found;
-    return 0;
-}
+/* Keys that change the arithmetic and that nobody obeys; 0, false and an empty string are as good
+ * as none. In GGUF also 1 of a scale. */
+static const struct config_name refused[] = {
+    {NULL, "attention.clamp_kqv"},
+    {NULL, "attention.max_alibi_bias"},
+    {NULL, "attention.sliding_window_pattern"},
+    {NULL, "expert_gating_func"},
+    {"use_bidirectional_attention", NULL},
+    {"alibi|use_alibi", NULL},
+    {"clip_qkv", NULL},
+};
 
 /* --- architecture ---------------------------------------------------------------------------- */
 
-static int find_architecture(const struct gguf *gguf, const struct architecture **ret_row,
+static int refuse_architecture(bool gguf, const char *name, size_t bytes, struct errmsg *err)
+{
+    char names[ERRMSG_MAX];
+    for (size_t i = 0; i < bytes && i < 64; i++) {
+        if (name[i] < 0x20 || name[i] > 0x7e)
+            return errmsg_set(err, -EINVAL, "the architecture is not a name");
+    }
+    architecture_list(gguf, names, sizeof(names));
+    return errmsg_set(err, -ENOTSUP, "architecture '%.*s' is not supported; supported: %s",
+                      (int)(bytes < 64 ? bytes : 64), name, names);
+}
+
+static int find_architecture(const struct model_source *source, const struct architecture **ret_row,
                              struct errmsg *err)
 {
-    char names[128] = "";
-    struct gguf_string name;
-    uint32_t parts = 0;
-    int r = gguf_get_string(gguf, "general.architecture", &name);
-    if (r < 0)
-        return errmsg_set(err, -EINVAL, "key 'general.architecture' is missing or not a string");
-    for (size_t i = 0; i < ARCHITECTURES; i++) {
-        const struct architecture *row = &architectures[i];
-        size_t used = strlen(names);
-        (void)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", row->name);
-        if (strlen(row->name) == name.bytes && memcmp(row->name, name.text, name.bytes) == 0)
-            *ret_row = row;
+    const struct gguf *gguf = model_source_gguf(source);
+    if (gguf != NULL) {
+        struct gguf_string name;
+        if (gguf_get_string(gguf, "general.architecture", &name) < 0)
+            return errmsg_set(err, -EINVAL,
+                              "key 'general.architecture' is missing or not a string");
+        *ret_row = architecture_of_gguf(name.text, name.bytes);
+        return *ret_row != NULL ? 0 : refuse_architecture(true, name.text, name.bytes, err);
     }
-    if (*ret_row == NULL) {
-        for (size_t i = 0; i < name.bytes && i < 64; i++) {
-            if (name.text[i] < 0x20 || name.text[i] > 0x7e)
-                return errmsg_set(err, -EINVAL, "key 'general.architecture' is not a name");
-        }
-        return errmsg_set(err, -ENOTSUP, "architecture '%.*s' is not supported; supported: %s",
-                          (int)(name.bytes < 64 ? name.bytes : 64), name.text, names);
-    }
-    if (gguf_get_u32(gguf, "split.count", &parts) == 0 && parts > 1)
-        return errmsg_set(err, -ENOTSUP,
-                          "this is one of %u parts of a split model, which is not supported: merge "
-                          "the parts into one file",
-                          parts);
-    return 0;
+    const json_t *classes = json_object_get(model_source_config(source), "architectures");
+    const char *name = json_string_value(json_array_get(classes, 0));
+    if (name == NULL)
+        return errmsg_set(err, -EINVAL, "config.json: key 'architectures' names nothing");
+    *ret_row = architecture_of_hf(name);
+    return *ret_row != NULL ? 0 : refuse_architecture(false, name, strlen(name), err);
 }
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
-static int read_sizes(const struct reader *reader, struct model_config *config)
+/* A multiplier; 0, as some files say, is none. */
+static float read_scale(struct config_keys *keys, struct config_name name)
 {
-    int r = read_u32(reader, "block_count", true, 1, MODEL_LAYERS_MAX, &config->layers);
-    if (r == 0)
-        r = read_u32(reader, "embedding_length", true, 1, HIDDEN_MAX, &config->hidden);
-    if (r == 0)
-        r = read_u32(reader, "feed_forward_length", true, 1, FFN_MAX, &config->ffn);
-    if (r == 0)
-        r = read_u32(reader, "context_length", true, 1, CONTEXT_MAX, &config->context_tokens);
-    if (r == 0)
-        r = read_f32(reader, "attention.layer_norm_rms_epsilon", true, 0.0f, 0.1f,
-                     &config->norm_eps);
-    if (r == 0)
-        r = read_u32(reader, "attention.sliding_window", false, 0, CONTEXT_MAX, &config->window);
-    if (r < 0)
-        return r;
-    if (config->window >= config->context_tokens)
-        config->window = 0; /* sees everything anyway */
-    return 0;
+    double scale = config_number(keys, name, 0, 1e6, 1);
+    return scale == 0 ? 1 : (float)scale;
 }
 
-static int read_heads(const struct reader *reader, struct model_config *config)
+static void read_sizes(struct config_keys *keys, struct model_config *c)
 {
-    int r = read_u32(reader, "attention.head_count", true, 1, MODEL_HEADS_MAX, &config->q_heads);
-    if (r < 0)
-        return r;
-    config->kv_heads = config->q_heads;
-    config->head_dim = config->hidden / config->q_heads;
-    r = read_u32(reader, "attention.head_count_kv", false, 1, MODEL_HEADS_MAX, &config->kv_heads);
-    if (r == 0)
-        r = read_u32(reader, "attention.key_length", false, 2, MODEL_HEAD_DIM_MAX,
-                     &config->head_dim);
-    uint32_t value_length = config->head_dim;
-    if (r == 0)
-        r = read_u32(reader, "attention.value_length", false, 1, UINT32_MAX, &value_length);
-    if (r < 0)
-        return r;
-    if (config->q_heads % config->kv_heads != 0)
-        return errmsg_set(reader->err, -EINVAL, "%u query heads do not share %u KV heads evenly",
-                          config->q_heads, config->kv_heads);
-    if (config->head_dim < 2 || config->head_dim > MODEL_HEAD_DIM_MAX || config->head_dim % 2 != 0)
-        return errmsg_set(reader->err, -EINVAL, "heads of %u values; even numbers up to %u are run",
-                          config->head_dim, MODEL_HEAD_DIM_MAX);
-    if (value_length != config->head_dim)
-        return errmsg_set(reader->err, -ENOTSUP,
-                          "keys of %u and values of %u a head: they must be equal",
-                          config->head_dim, value_length);
-    config->attention_scale = 1.0f / sqrtf((float)config->head_dim);
-    return read_f32(reader, "attention.scale", false, 1e-6f, 1e6f, &config->attention_scale);
+    c->layers =
+        config_u32_required(keys, NAME("num_hidden_layers", "block_count"), 1, MODEL_LAYERS_MAX);
+    c->hidden = config_u32_required(keys, NAME("hidden_size", "embedding_length"), 1, HIDDEN_MAX);
+    c->ffn =
+        config_u32_required(keys, NAME("intermediate_size", "feed_forward_length"), 1, FFN_MAX);
+    c->context_tokens = config_u32_required(keys, NAME("max_position_embeddings", "context_length"),
+                                            1, CONTEXT_MAX);
+    c->norm_eps = (float)config_number(
+        keys, NAME("rms_norm_eps", "attention.layer_norm_rms_epsilon"), 0, 0.1, -1);
+    if (c->norm_eps < 0)
+        config_fail(keys, -EINVAL, "the norms' epsilon (rms_norm_eps) is missing");
+    c->window =
+        config_u32(keys, NAME("sliding_window", "attention.sliding_window"), 0, CONTEXT_MAX, 0);
+    if (!config_bool(keys, NAME("use_sliding_window", NULL), true))
+        c->window = 0;
+    c->attention_softcap = (float)config_number(
+        keys, NAME("attn_logit_softcapping", "attn_logit_softcapping"), 0, 1e6, 0);
+    c->logit_softcap = (float)config_number(
+        keys, NAME("final_logit_softcapping", "final_logit_softcapping"), 0, 1e6, 0);
+    c->embedding_scale = read_scale(keys, NAME("embedding_multiplier", "embedding_scale"));
+    c->residual_scale = read_scale(keys, NAME("residual_multiplier", "residual_scale"));
+    c->logit_scale = 1 / read_scale(keys, NAME("logits_scaling", "logit_scale"));
 }
 
-/* The embedding's rows are the vocabulary; the key, where present, has to agree. */
-static int read_vocabulary(const struct reader *reader, struct model_config *config)
+static void read_latent(struct config_keys *keys, struct model_config *c)
 {
-    const struct gguf_tensor *embedding = gguf_tensor(reader->gguf, "token_embd.weight");
-    if (embedding == NULL)
-        return errmsg_set(reader->err, -EINVAL, "tensor 'token_embd.weight' is missing");
-    if (embedding->dims_count != 2 || embedding->dims[0] != config->hidden ||
-        embedding->dims[1] > VOCAB_MAX)
-        return errmsg_set(reader->err, -EINVAL,
-                          "tensor 'token_embd.weight' is %llu x %llu, not a vocabulary of at most "
-                          "%u rows of %u",
-                          (unsigned long long)embedding->dims[1],
-                          (unsigned long long)embedding->dims[0], VOCAB_MAX, config->hidden);
-    config->vocab_size = (uint32_t)embedding->dims[1];
-    uint32_t stated = config->vocab_size;
-    int r = read_u32(reader, "vocab_size", false, 1, VOCAB_MAX, &stated);
-    if (r < 0)
-        return r;
-    if (stated != config->vocab_size)
-        return errmsg_set(reader->err, -EINVAL, "key '%s.vocab_size' is %u, the embedding has %u",
-                          reader->architecture, stated, config->vocab_size);
-    config->tied_embedding = gguf_tensor(reader->gguf, "output.weight") == NULL;
-    return 0;
+    c->latent.q_rank = config_u32(keys, NAME("q_lora_rank", NULL), 0, HIDDEN_MAX, 0);
+    c->latent.kv_rank = config_u32_required(keys, NAME("kv_lora_rank", NULL), 1, HIDDEN_MAX);
+    c->latent.nope_dim =
+        config_u32_required(keys, NAME("qk_nope_head_dim", NULL), 1, MODEL_HEAD_DIM_MAX / 2);
+    c->latent.rope_dim =
+        config_u32_required(keys, NAME("qk_rope_head_dim", NULL), 2, MODEL_HEAD_DIM_MAX / 2);
+    c->value_dim = config_u32_required(keys, NAME("v_head_dim", NULL), 1, MODEL_HEAD_DIM_MAX);
+    c->head_dim = c->latent.nope_dim + c->latent.rope_dim;
+    c->kv_heads = c->q_heads; /* each query head gets keys and values of its own */
+    if (c->value_dim > c->head_dim)
+        config_fail(keys, -ENOTSUP, "keys of %u and values of %u a head: values may not be longer",
+                    c->head_dim, c->value_dim);
 }
 
-/* --- rope ------------------------------------------------------------------------------------ */
-
-static int read_rope_scaling(const struct reader *reader, struct model_config *config)
+static void read_heads(struct config_keys *keys, struct model_config *c)
 {
-    char key[128];
-    float factor = 0;
-    struct gguf_string type = {"", 0};
-    config->rope_scale = 1.0f;
-    key_of(reader, "rope.scaling.type", key, sizeof(key));
-    if (gguf_get_string(reader->gguf, key, &type) == -EINVAL)
-        return errmsg_set(reader->err, -EINVAL, "key '%s' is not a string", key);
-    int r = read_f32(reader, "rope.scaling.factor", false, 0.0f, 1e6f, &factor);
-    if (r == 0)
-        r = read_f32(reader, "rope.scale_linear", false, 0.0f, 1e6f, &factor); /* older files */
-    if (r < 0)
-        return r;
-    bool none = type.bytes == 4 && memcmp(type.text, "none", 4) == 0;
-    bool linear = type.bytes == 6 && memcmp(type.text, "linear", 6) == 0;
-    if (type.bytes > 0 && !none && !linear)
-        return errmsg_set(reader->err, -ENOTSUP,
-                          "key '%s': this scaling of positions is not supported; supported: none, "
-                          "linear, and the rope_freqs of Llama 3",
-                          key);
-    if (!none && factor != 0.0f)
-        config->rope_scale = 1.0f / factor;
-    return 0;
-}
-
-/* Llama 3's scaling comes as a tensor: what each pair's frequency is divided by. */
-static int read_rope_divisors(const struct reader *reader, struct model_config *config)
-{
-    uint32_t pairs = config->rotary_dims / 2;
-    for (uint32_t i = 0; i < pairs; i++)
-        config->rope_divisors[i] = 1.0f;
-    const struct gguf_tensor *tensor = gguf_tensor(reader->gguf, "rope_freqs.weight");
-    if (tensor == NULL)
-        return 0;
-    if (tensor->dtype != DTYPE_F32 || tensor->dims_count != 1 || tensor->dims[0] != pairs)
-        return errmsg_set(reader->err, -EINVAL,
-                          "tensor 'rope_freqs.weight' is not %u values of type F32", pairs);
-    memcpy(config->rope_divisors, tensor->data, pairs * sizeof(float));
-    for (uint32_t i = 0; i < pairs; i++) {
-        if (!(config->rope_divisors[i] > 1e-6f && config->rope_divisors[i] < 1e6f))
-            return errmsg_set(reader->err, -EINVAL,
-                              "tensor 'rope_freqs.weight': value %u is out of range", i);
+    c->q_heads = config_u32_required(keys, NAME("num_attention_heads", "attention.head_count"), 1,
+                                     MODEL_HEADS_MAX);
+    c->kv_heads = config_u32(keys, NAME("num_key_value_heads", "attention.head_count_kv"), 1,
+                             MODEL_HEADS_MAX, c->q_heads);
+    c->head_dim = config_u32(keys, NAME("head_dim", "attention.key_length"), 2, MODEL_HEAD_DIM_MAX,
+                             c->hidden / c->q_heads);
+    c->value_dim =
+        config_u32(keys, NAME(NULL, "attention.value_length"), 1, UINT32_MAX, c->head_dim);
+    if (model_has(c, MODEL_LATENT))
+        read_latent(keys, c);
+    else if (c->value_dim != c->head_dim)
+        config_fail(keys, -ENOTSUP, "keys of %u and values of %u a head: they must be equal",
+                    c->head_dim, c->value_dim);
+    if (c->q_heads % c->kv_heads != 0)
+        config_fail(keys, -EINVAL, "%u query heads do not share %u KV heads evenly", c->q_heads,
+                    c->kv_heads);
+    if (c->head_dim < 2 || c->head_dim > MODEL_HEAD_DIM_MAX || c->head_dim % 2 != 0)
+        config_fail(keys, -EINVAL, "heads of %u values; even numbers up to %u are run", c->head_dim,
+                    MODEL_HEAD_DIM_MAX);
+    double scalar = config_number(keys, NAME("query_pre_attn_scalar", NULL), 1e-6, 1e6,
+                                  c->head_dim > 0 ? c->head_dim : 1);
+    c->attention_scale = (float)config_number(keys, NAME("attention_multiplier", "attention.scale"),
+                                              1e-6, 1e6, (double)(1.0f / sqrtf((float)scalar)));
+    double part = config_number(keys, NAME("partial_rotary_factor", NULL), 0.01, 1, 1);
+    const json_t *rope = json_object_get(keys->object, "rope_parameters");
+    if (json_is_number(json_object_get(rope, "partial_rotary_factor")))
+        part = json_number_value(json_object_get(rope, "partial_rotary_factor"));
+    if (!(part >= 0.01 && part <= 1)) {
+        config_fail(keys, -EINVAL, "key 'partial_rotary_factor' is not a number from 0.01 to 1");
+        part = 1;
     }
-    return 0;
+    uint32_t rotary =
+        model_has(c, MODEL_LATENT) ? c->latent.rope_dim : (uint32_t)(part * c->head_dim);
+    c->rotary_dims = config_u32(keys, NAME(NULL, "rope.dimension_count"), 2, c->head_dim, rotary);
+    if (c->rotary_dims % 2 != 0 || c->rotary_dims > c->head_dim)
+        config_fail(keys, -EINVAL, "%u rotary dimensions of %u: not an even part", c->rotary_dims,
+                    c->head_dim);
 }
 
-static int read_rope(const struct reader *reader, const struct architecture *row,
-                     struct model_config *config)
+static void check_routing(struct config_keys *keys, const struct experts_config *e)
 {
-    config->rope_interleaved = row->rope_interleaved;
-    config->rope_theta = ROPE_THETA_DEFAULT;
-    config->rotary_dims = config->head_dim;
-    int r = read_f32(reader, "rope.freq_base", false, 1.0f, 1e12f, &config->rope_theta);
-    if (r == 0)
-        r = read_u32(reader, "rope.dimension_count", false, 2, config->head_dim,
-                     &config->rotary_dims);
-    if (r < 0)
-        return r;
-    if (config->rotary_dims % 2 != 0)
-        return errmsg_set(reader->err, -EINVAL, "%u rotary dimensions: an odd number",
-                          config->rotary_dims);
-    r = read_rope_scaling(reader, config);
-    return r < 0 ? r : read_rope_divisors(reader, config);
+    if (e->chosen > e->count || e->count % e->groups != 0 || e->groups_chosen > e->groups ||
+        e->chosen > e->count / e->groups * e->groups_chosen)
+        config_fail(keys, -EINVAL, "%u of %u experts, %u of %u groups: impossible", e->chosen,
+                    e->count, e->groups_chosen, e->groups);
 }
 
-/* --- refusals -------------------------------------------------------------------------------- */
-
-static bool is_in(const char *const *names, const char *text, size_t bytes)
+static void read_experts(struct config_keys *keys, struct model_config *c)
 {
-    for (size_t i = 0; names[i] != NULL; i++) {
-        if (strlen(names[i]) == bytes && memcmp(names[i], text, bytes) == 0)
+    struct experts_config *e = &c->experts;
+    e->count =
+        config_u32(keys, NAME("num_local_experts|num_experts|n_routed_experts", "expert_count"), 0,
+                   MODEL_EXPERTS_MAX, 0);
+    e->groups = e->groups_chosen = 1;
+    e->scale = 1;
+    if (e->count == 0)
+        return;
+    c->features |= MODEL_EXPERTS;
+    e->chosen = config_u32_required(keys, NAME("num_experts_per_tok", "expert_used_count"), 1,
+                                    MODEL_EXPERTS_MAX);
+    e->ffn = config_u32(keys, NAME("moe_intermediate_size", "expert_feed_forward_length"), 1,
+                        FFN_MAX, c->ffn);
+    e->shared_ffn = config_u32(
+        keys, NAME("shared_expert_intermediate_size", "expert_shared_feed_forward_length"), 0,
+        FFN_MAX, e->ffn * config_u32(keys, NAME("n_shared_experts", NULL), 0, 64, 0));
+    e->normalise = config_bool(keys, NAME("norm_topk_prob", "expert_weights_norm"),
+                               keys->gguf != NULL); /* those that GGUFs of ours hold do */
+    e->scale = (float)config_number(keys, NAME("routed_scaling_factor", "expert_weights_scale"),
+                                    1e-6, 1e6, 1);
+    const char *method = json_string_value(json_object_get(keys->object, "topk_method"));
+    if (method == NULL || strcmp(method, "greedy") != 0) {
+        e->groups = config_u32(keys, NAME("n_group", NULL), 1, MODEL_EXPERTS_MAX, 1);
+        e->groups_chosen = config_u32(keys, NAME("topk_group", NULL), 1, MODEL_EXPERTS_MAX, 1);
+    }
+    check_routing(keys, e);
+}
+
+/* --- layers ---------------------------------------------------------------------------------- */
+
+/* Layers that a list names: "layer_types" ("sliding_attention"), "no_rope_layers" (0: none). */
+static void read_layer_lists(struct config_keys *keys, struct model_config *c)
+{
+    const json_t *types = json_object_get(keys->object, "layer_types");
+    const json_t *rope = json_object_get(keys->object, "no_rope_layers");
+    const json_t *dense = json_object_get(keys->object, "mlp_only_layers");
+    if ((json_is_array(types) && json_array_size(types) != c->layers) ||
+        (json_array_size(rope) > 0 && json_array_size(rope) != c->layers))
+        config_fail(keys, -EINVAL, "key '%s' does not list %u layers",
+                    json_is_array(types) ? "layer_types" : "no_rope_layers", c->layers);
+    for (uint32_t i = 0; i < c->layers && keys->result == 0; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (json_is_array(types) && (type == NULL || (strcmp(type, "full_attention") != 0 &&
+                                                      strcmp(type, "sliding_attention") != 0)))
+            config_fail(keys, -ENOTSUP, "key 'layer_types': layer %u is of a kind that is not run",
+                        i);
+        if (json_is_array(types) && type != NULL) {
+            bool slides = strcmp(type, "sliding_attention") == 0;
+            c->layer_kinds[i] =
+                (uint8_t)((c->layer_kinds[i] & ~LAYER_SLIDING) | (slides ? LAYER_SLIDING : 0));
+        }
+        if (json_array_size(rope) > 0) {
+            bool rotates = json_integer_value(json_array_get(rope, i)) != 0;
+            c->layer_kinds[i] =
+                (uint8_t)((c->layer_kinds[i] & ~LAYER_NO_ROPE) | (rotates ? 0 : LAYER_NO_ROPE));
+        }
+    }
+    for (size_t n = 0; n < json_array_size(dense); n++) {
+        json_int_t layer = json_integer_value(json_array_get(dense, n));
+        if (layer >= 0 && layer < (json_int_t)c->layers)
+            c->layer_kinds[layer] = (uint8_t)(c->layer_kinds[layer] & ~LAYER_EXPERTS);
+    }
+}
+
+static void read_layers(struct config_keys *keys, const struct architecture *row,
+                        struct model_config *c)
+{
+    uint32_t every = row->slide_every;
+    if (every != SLIDE_NONE && every != SLIDE_ALL)
+        every = config_u32(keys, NAME("sliding_window_pattern|_sliding_window_pattern", NULL), 1,
+                           MODEL_LAYERS_MAX, every);
+    uint32_t slide_from =
+        config_u32(keys, NAME("max_window_layers", NULL), 0, UINT32_MAX, UINT32_MAX);
+    uint32_t dense = config_u32(keys, NAME("first_k_dense_replace", "leading_dense_block_count"), 0,
+                                MODEL_LAYERS_MAX, 0);
+    uint32_t sparse =
+        config_u32(keys, NAME("decoder_sparse_step|moe_layer_freq", NULL), 1, MODEL_LAYERS_MAX, 1);
+    bool latent = model_has(c, MODEL_LATENT); /* counts from 0, the others from 1 */
+    for (uint32_t i = 0; i < c->layers; i++) {
+        bool slides = every == SLIDE_NONE ? i >= slide_from : (i + 1) % every != 0;
+        bool rotates = row->no_rope_every == 0 || (i + 1) % row->no_rope_every != 0;
+        bool experts = c->experts.count > 0 && i >= dense && (latent ? i : i + 1) % sparse == 0;
+        c->layer_kinds[i] =
+            (uint8_t)((slides && c->window > 0 ? LAYER_SLIDING : 0) |
+                      (rotates ? 0 : LAYER_NO_ROPE) | (experts ? LAYER_EXPERTS : 0));
+    }
+    read_layer_lists(keys, c);
+    for (uint32_t i = 0; i < c->layers; i++) {
+        if ((c->layer_kinds[i] & LAYER_SLIDING) != 0 && c->window == 0)
+            config_fail(keys, -EINVAL, "layer %u slides, but there is no sliding_window", i);
+    }
+}
+
+/* --- features that tensors show -------------------------------------------------------------- */
+
+static bool has_role(const struct model_source *source, const struct model_config *c,
+                     enum tensor_role role)
+{
+    char name[TENSOR_NAME_MAX];
+    for (uint32_t layer = 0; layer < c->layers; layer++) {
+        if (tensor_name(c, role, layer, 0, name) && model_source_has(source, name))
             return true;
+        if (role < TENSOR_ATTENTION_NORM)
+            break;
     }
     return false;
 }
 
-/* The part of "blk.N.attn_q.weight" after the layer; false: no layer below `layers`. */
-static bool split_layer(struct gguf_string name, uint32_t layers, struct gguf_string *ret_rest)
+static void read_features(struct config_keys *keys, const struct model_source *source,
+                          struct model_config *c)
 {
-    uint32_t layer = 0;
-    size_t at = 4;
-    if (name.bytes < 6 || memcmp(name.text, "blk.", 4) != 0)
-        return false;
-    while (at < name.bytes && at < 4 + 6 && name.text[at] >= '0' && name.text[at] <= '9')
-        layer = layer * 10 + (uint32_t)(name.text[at++] - '0');
-    if (at == 4 || at >= name.bytes || name.text[at] != '.' || layer >= layers)
-        return false;
-    *ret_rest = (struct gguf_string){name.text + at + 1, name.bytes - at - 1};
-    return true;
+    bool stated = config_bool(keys, NAME("tie_word_embeddings", NULL), false);
+    bool biased = config_bool(keys, NAME("attention_bias", NULL), false);
+    bool ffn_biased = config_bool(keys, NAME("mlp_bias", NULL), false);
+    bool gate = has_role(source, c, TENSOR_GATE);
+    if (stated || !has_role(source, c, TENSOR_HEAD))
+        c->features |= MODEL_TIED;
+    if (has_role(source, c, TENSOR_QKV))
+        c->features |= MODEL_FUSED_QKV;
+    if (has_role(source, c, TENSOR_GATE_UP) && !gate)
+        c->features |= MODEL_FUSED_GATE_UP;
+    if (has_role(source, c, TENSOR_Q_BIAS) || has_role(source, c, TENSOR_QKV_BIAS))
+        c->features |= MODEL_QKV_BIAS;
+    if (has_role(source, c, TENSOR_OUTPUT_BIAS))
+        c->features |= MODEL_OUTPUT_BIAS;
+    if (has_role(source, c, TENSOR_DOWN_BIAS))
+        c->features |= MODEL_FFN_BIAS;
+    if ((biased && !model_has(c, MODEL_QKV_BIAS)) || (ffn_biased && !model_has(c, MODEL_FFN_BIAS)))
+        config_fail(keys, -EINVAL, "config.json speaks of biases that no tensor holds");
+    if (model_has(c, MODEL_FFN_BIAS) && model_has(c, MODEL_EXPERTS | MODEL_FUSED_GATE_UP))
+        config_fail(keys, -ENOTSUP, "biases of experts or of a fused FFN are not supported");
+    if (model_has(c, MODEL_LATENT) && model_has(c, MODEL_QKV_BIAS | MODEL_OUTPUT_BIAS))
+        config_fail(keys, -ENOTSUP, "biases of latent attention are not supported");
 }
 
-static int refuse_unknown_tensors(const struct reader *reader, const struct model_config *config)
+static void read_activation(struct config_keys *keys, const struct model_config *c)
 {
-    for (size_t i = 0; i < gguf_tensors_count(reader->gguf); i++) {
-        struct gguf_string name = gguf_tensor_at(reader->gguf, i)->name, rest = name;
-        bool layer = split_layer(name, config->layers, &rest);
-        if (is_in(layer ? layer_tensors : model_tensors, rest.text, rest.bytes) ||
-            is_in(ignored_tensors, rest.text, rest.bytes))
-            continue;
-        char shown[64];
-        (void)snprintf(shown, sizeof(shown), "%.*s", (int)name.bytes, name.text);
-        for (char *at = shown; *at != '\0'; at++)
-            *at = (char)(*at >= 0x20 && *at < 0x7f ? *at : '?');
-        return errmsg_set(reader->err, -ENOTSUP,
-                          "tensor '%s' has no place in a %s model as this build runs it", shown,
-                          reader->architecture);
+    const char *name = json_string_value(json_object_get(keys->object, "hidden_activation"));
+    if (name == NULL)
+        name = json_string_value(json_object_get(keys->object, "hidden_act"));
+    if (name == NULL)
+        return; /* GGUF, or the architecture's own */
+    bool gelu = strcmp(name, "gelu_pytorch_tanh") == 0 || strcmp(name, "gelu_new") == 0 ||
+                (model_has(c, MODEL_GELU) && strcmp(name, "gelu") == 0); /* what old Gemmas say */
+    if (model_has(c, MODEL_GELU) ? !gelu : strcmp(name, "silu") != 0)
+        config_fail(keys, -ENOTSUP, "activation '%.40s' is not supported in a %s model", name,
+                    c->architecture);
+}
+
+/* The embedding's rows are the vocabulary; the number, where there is one, has to agree. */
+static void read_vocabulary(struct config_keys *keys, const struct model_source *source,
+                            struct model_config *c)
+{
+    char name[TENSOR_NAME_MAX];
+    struct model_tensor embedding = {.rows = 0};
+    (void)tensor_name(c, TENSOR_EMBEDDING, 0, 0, name);
+    int r = model_source_tensor(source, name, &embedding, keys->err);
+    if (r == -ENOENT)
+        config_fail(keys, -EINVAL, "tensor '%s' is missing", name);
+    else if (r < 0)
+        keys->result = keys->result < 0 ? keys->result : r;
+    else if (embedding.planes != 1 || embedding.columns != c->hidden ||
+             embedding.rows > VOCAB_MAX || embedding.rows == 0)
+        config_fail(keys, -EINVAL,
+                    "tensor '%s' is %llu x %llu, not a vocabulary of at most %u rows of %u", name,
+                    (unsigned long long)embedding.rows, (unsigned long long)embedding.columns,
+                    VOCAB_MAX, c->hidden);
+    if (keys->result < 0)
+        return;
+    c->vocab_size = (uint32_t)embedding.rows;
+    uint32_t stated =
+        config_u32(keys, NAME("vocab_size", "vocab_size"), 1, VOCAB_MAX, c->vocab_size);
+    if (stated != c->vocab_size)
+        config_fail(keys, -EINVAL, "key 'vocab_size' is %u, the embedding has %u", stated,
+                    c->vocab_size);
+}
+
+static void refuse_keys(struct config_keys *keys)
+{
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        struct config_keys probe = *keys;
+        struct errmsg unused = {""};
+        probe.err = &unused;
+        double value = config_number(&probe, refused[i], -1e30, 1e30, 0);
+        if (keys->result == 0 && (probe.result < 0 || value != 0))
+            config_fail(keys, -ENOTSUP, "key '%s%s%s': this feature is not supported",
+                        keys->gguf != NULL ? keys->prefix : "", keys->gguf != NULL ? "." : "",
+                        keys->gguf != NULL ? refused[i].gguf : refused[i].hf);
     }
-    return 0;
+    if (json_is_object(json_object_get(keys->object, "quantization_config")))
+        config_fail(keys, -ENOTSUP,
+                    "key 'quantization_config': quantised Hugging Face folders are not supported; "
+                    "use F32, F16 or BF16, or a GGUF");
 }
 
-static int refuse_unknown_keys(const struct reader *reader)
-{
-    for (size_t i = 0; refused_keys[i] != NULL; i++) {
-        char key[128];
-        float value = 0;
-        key_of(reader, refused_keys[i], key, sizeof(key));
-        int r = gguf_get_f32(reader->gguf, key, &value);
-        bool neutral = value == 0.0f || (value == 1.0f && strstr(key, "scal") != NULL);
-        if (r == -EINVAL || (r == 0 && !neutral))
-            return errmsg_set(reader->err, -ENOTSUP, "key '%s': this feature is not supported",
-                              key);
-    }
-    return 0;
-}
-
-int model_config_from_gguf(const struct gguf *gguf, struct model_config *ret_config,
-                           struct errmsg *err)
+int model_config_read(const struct model_source *source, struct model_config *ret_config,
+                      struct errmsg *err)
 {
     const struct architecture *row = NULL;
-    struct model_config config;
-    memset(&config, 0,
-           sizeof(config)); /* padding too: the fingerprint reads fields, tests compare */
-    int r = find_architecture(gguf, &row, err);
+    struct model_config c;
+    memset(&c, 0, sizeof(c));
+    int r = find_architecture(source, &row, err);
     if (r < 0)
         return r;
     ASSERT(row != NULL);
-    struct reader reader = {.gguf = gguf, .architecture = row->name, .err = err};
-    (void)snprintf(config.architecture, sizeof(config.architecture), "%s", row->name);
-    r = read_sizes(&reader, &config);
-    if (r == 0)
-        r = read_heads(&reader, &config);
-    if (r == 0)
-        r = read_vocabulary(&reader, &config);
-    if (r == 0)
-        r = read_rope(&reader, row, &config);
-    if (r == 0)
-        r = refuse_unknown_keys(&reader);
-    if (r == 0)
-        r = refuse_unknown_tensors(&reader, &config);
-    if (r < 0)
-        return r;
-    ASSERT(config.layers > 0 && config.q_heads % config.kv_heads == 0);
-    *ret_config = config;
+    struct config_keys keys = {.gguf = model_source_gguf(source),
+                               .prefix = row->name,
+                               .object = model_source_config(source),
+                               .err = err};
+    (void)snprintf(c.architecture, sizeof(c.architecture), "%s", row->name);
+    c.from_gguf = keys.gguf != NULL;
+    c.naming = row->naming;
+    c.features = row->features | (c.from_gguf ? row->gguf_features : row->hf_features);
+    read_sizes(&keys, &c);
+    if (keys.result == 0)
+        read_heads(&keys, &c);
+    if (keys.result == 0)
+        read_experts(&keys, &c);
+    if (keys.result == 0)
+        read_layers(&keys, row, &c);
+    if (keys.result == 0)
+        read_vocabulary(&keys, source, &c);
+    if (keys.result == 0)
+        read_features(&keys, source, &c);
+    if (keys.result == 0 && row->finish != NULL)
+        row->finish(&c);
+    if (keys.result == 0)
+        config_rope_read(&keys, source, &c);
+    read_activation(&keys, &c);
+    refuse_keys(&keys);
+    if (keys.result == 0)
+        keys.result = tensor_refuse_unknown(source, &c, err);
+    if (keys.result < 0)
+        return keys.result;
+    ASSERT(c.layers > 0 && c.q_heads % c.kv_heads == 0);
+    *ret_config = c;
     return 0;
 }

@@ -1,83 +1,101 @@
 /* decoder.c - the forward pass of one rank over one step.
  *
- *   x = embed(ids)
- *   per layer   normed = norm(x)   qkv = normed Wqkv   rope, KV write   attention   part = a Wo
- *               x += sum over ranks of part
- *               normed = norm(x)   gate_up = normed Wgu   silu(gate) * up   part = s Wd
- *               x += sum over ranks of part
- *   logits = norm(x[out_row]) Whead, gathered to rank 0
+ *   x = embed(ids)                                                                   (* multiplier)
+ *   per layer   attention.c      x += sum over ranks of attention(norm(x)) Wo        (norm, * m.)
+ *               feed_forward.c   x += sum over ranks of gated(norm(x)) Wd, experts   (norm, * m.)
+ *   logits = norm(x[out_row]) Whead, gathered to rank 0                              (* m., cap)
  *
- * A single rank adds straight into x. A rank without heads or FFN columns contributes zeros, but
- * makes every call of the communicator, since all ranks make the same calls in the same order.
- * Why one allocation: qkv and gate_up are never alive together, nor are attention and silu outputs,
- * so they share memory; nothing is allocated on the step path.
- * Cost: rows_max * (3 hidden + wide + narrow) floats, the head's rows, and the RoPE table.
+ * A single rank without a norm or factor behind a sublayer adds straight into x. A rank without
+ * heads or columns contributes zeros, but makes every call of the communicator, since all ranks
+ * make the same calls in the same order.
+ * Why one allocation: qkv and gate_up are never alive together, nor are attention's and the gated
+ * outputs, so they share memory; nothing is allocated on the step path. What a model does not use
+ * is never touched and costs no memory.
+ * Cost: rows_max * (4 hidden + wide + narrow) floats, the head's rows, and the RoPE tables.
  * Invariant: with outputs == 0 no rank touches the head. */
 #include "worker/model/decoder.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "worker/model/decoder_private.h"
 
 #define AREA_ALIGN 64u
 
-struct decoder {
-    struct decoder_settings settings;
-    struct heads heads;
-    struct rope rope;
-    struct kv_pool *kv; /* NULL: this rank has no heads */
-    uint32_t vocab_columns[TP_RANKS_MAX];
-    void *memory;
-    size_t bytes;
-    float *x, *normed, *wide, *narrow, *part, *head_in, *head_out; /* areas of `memory` */
-};
-
 /* --- making ---------------------------------------------------------------------------------- */
 
-/* Cosine and sine of every position and pair; double, so that position 100,000 is still exact. */
-static void fill_rope(const struct model_config *config, uint32_t positions, float *cos_sin)
-{
-    uint32_t pairs = config->rotary_dims / 2;
-    double *turns = mem_calloc(pairs, sizeof(*turns));
-    for (uint32_t i = 0; i < pairs; i++)
-        turns[i] = pow((double)config->rope_theta, -2.0 * i / config->rotary_dims) *
-                   (double)config->rope_scale / (double)config->rope_divisors[i];
-    for (uint32_t p = 0; p < positions; p++) {
-        for (uint32_t i = 0; i < pairs; i++) {
-            float *to = cos_sin + ((size_t)p * pairs + i) * 2;
-            to[0] = (float)cos(p * turns[i]);
-            to[1] = (float)sin(p * turns[i]);
-        }
-    }
-    mem_free(turns);
-}
-
 struct area {
-    float **place;
+    void *place; /* of a float * or a uint32_t * */
     size_t floats;
 };
 
-static int alloc_areas(struct decoder *decoder, float **ret_cos_sin, struct errmsg *err)
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Rows between a sublayer's two halves. Wide: qkv, or gate over up; narrow: attention's output, or
+ * the gated columns. */
+static void inner_floats(const struct decoder_settings *s, size_t *ret_wide, size_t *ret_narrow)
+{
+    const struct shard *shard = s->shard;
+    size_t dim = s->config->head_dim, q = shard->q_count * dim;
+    size_t ffn = max_size(shard->ffn_count, shard->shared_count);
+    if (shard->experts_count > 0)
+        ffn = max_size(ffn, s->config->experts.ffn);
+    *ret_wide = max_size(q + 2 * shard->kv_count * dim, 2 * ffn);
+    *ret_narrow = max_size(q, ffn);
+}
+
+/* Is a sublayer's result ever more than added to x? */
+static bool needs_part(const struct decoder_settings *s)
+{
+    const uint32_t features = MODEL_POST_NORM | MODEL_OUTPUT_BIAS | MODEL_FFN_BIAS | MODEL_EXPERTS;
+    return s->shard->ranks > 1 || model_has(s->config, features) || s->config->residual_scale != 1;
+}
+
+static size_t latent_floats(const struct decoder_settings *s)
+{
+    const struct model_config *c = s->config;
+    size_t up = (size_t)s->shard->q_count * (c->latent.nope_dim + c->value_dim);
+    if (!model_has(c, MODEL_LATENT))
+        return 0;
+    return c->latent.q_rank + c->latent.kv_rank + c->latent.rope_dim + up;
+}
+
+static int alloc_areas(struct decoder *decoder, float **ret_full, float **ret_local,
+                       struct errmsg *err)
 {
     const struct decoder_settings *s = &decoder->settings;
     const struct shard *shard = s->shard;
-    size_t rows = s->rows_max, hidden = s->config->hidden, dim = s->config->head_dim;
-    size_t qkv = (shard->q_count + 2 * (size_t)shard->kv_count) * dim;
-    size_t gate_up = 2 * (size_t)shard->ffn_count;
-    size_t attended = shard->q_count * dim, act = shard->ffn_count;
-    bool many = shard->ranks > 1;
+    const struct experts_config *e = &s->config->experts;
+    size_t rows = s->rows_max, hidden = s->config->hidden, wide = 0, narrow = 0;
+    size_t table = (size_t)s->positions_max * s->config->rotary_dims;
+    size_t picks = rows * e->chosen, inside = e->count > 0 ? rows * hidden : 0;
+    bool many = shard->ranks > 1, shared_sums = many && model_has(s->config, MODEL_QK_NORM_ALL);
+    bool local = memcmp(&s->config->rope, &s->config->rope_local, sizeof(s->config->rope)) != 0;
+    inner_floats(s, &wide, &narrow);
     const struct area areas[] = {
         {&decoder->x, rows * hidden},
         {&decoder->normed, rows * hidden},
-        {&decoder->wide, rows * (qkv > gate_up ? qkv : gate_up)},
-        {&decoder->narrow, rows * (attended > act ? attended : act)},
-        {&decoder->part, many ? rows * hidden : 0},
+        {&decoder->wide, rows * wide},
+        {&decoder->narrow, rows * narrow},
+        {&decoder->part, needs_part(s) ? rows * hidden : 0},
+        {&decoder->latent, rows * latent_floats(s)},
+        {&decoder->sums, shared_sums ? 2 * rows : 0},
+        {&decoder->router_out, rows * e->count},
+        {&decoder->chosen, picks},
+        {&decoder->chosen_scale, picks},
+        {&decoder->expert_rows, picks},
+        {&decoder->expert_scale, picks},
+        {&decoder->expert_in, inside},
+        {&decoder->expert_out, inside},
         {&decoder->head_in, (size_t)s->outputs_max * hidden},
         {&decoder->head_out, many ? (size_t)s->outputs_max * shard->vocab_count : 0},
-        {ret_cos_sin, (size_t)s->positions_max * s->config->rotary_dims},
+        {ret_full, table},
+        {ret_local, local ? table : 0},
     };
     size_t count = sizeof(areas) / sizeof(areas[0]), floats = 0;
     const size_t unit = AREA_ALIGN / sizeof(float);
@@ -89,10 +107,26 @@ static int alloc_areas(struct decoder *decoder, float **ret_cos_sin, struct errm
     decoder->bytes = floats * sizeof(float);
     float *at = decoder->memory;
     for (size_t i = 0; i < count; i++) {
-        *areas[i].place = at;
+        memcpy(areas[i].place, &at, sizeof(at));
         at += (areas[i].floats + unit - 1) / unit * unit;
     }
+    if (!local)
+        *ret_local = *ret_full;
     return 0;
+}
+
+static void make_rope(struct decoder *decoder, float *full, float *local)
+{
+    const struct decoder_settings *s = &decoder->settings;
+    const struct model_config *c = s->config;
+    rope_table_fill(&c->rope, c->rotary_dims, s->positions_max, full);
+    if (local != full)
+        rope_table_fill(&c->rope_local, c->rotary_dims, s->positions_max, local);
+    for (unsigned i = 0; i < ROPE_TABLES; i++)
+        decoder->rope[i] = (struct rope){.cos_sin = i == ROPE_LOCAL ? local : full,
+                                         .positions = s->positions_max,
+                                         .rotary_dims = i == ROPE_NONE ? 0 : c->rotary_dims,
+                                         .interleaved = model_has(c, MODEL_INTERLEAVED)};
 }
 
 static int make_kv(struct decoder *decoder, struct errmsg *err)
@@ -112,7 +146,7 @@ int decoder_new(const struct decoder_settings *settings, struct decoder **ret_de
     ASSERT(settings->rows_max > 0 && settings->kv_blocks > 0 && settings->positions_max > 0);
     ASSERT(settings->comm->rank == shard->rank && settings->comm->ranks == shard->ranks);
     struct decoder *decoder = mem_zalloc(sizeof(*decoder));
-    float *cos_sin = NULL;
+    float *full = NULL, *local = NULL;
     decoder->settings = *settings;
     decoder->heads = (struct heads){.q_heads = shard->q_count,
                                     .kv_heads = shard->kv_count,
@@ -125,18 +159,14 @@ int decoder_new(const struct decoder_settings *settings, struct decoder **ret_de
         ASSERT(r == 0);
         decoder->vocab_columns[i] = other.vocab_count;
     }
-    int r = alloc_areas(decoder, &cos_sin, err);
+    int r = alloc_areas(decoder, &full, &local, err);
     if (r == 0)
         r = make_kv(decoder, err);
     if (r < 0) {
         decoder_free(decoder);
         return r;
     }
-    fill_rope(config, settings->positions_max, cos_sin);
-    decoder->rope = (struct rope){.cos_sin = cos_sin,
-                                  .positions = settings->positions_max,
-                                  .rotary_dims = config->rotary_dims,
-                                  .interleaved = config->rope_interleaved};
+    make_rope(decoder, full, local);
     *ret_decoder = decoder;
     return 0;
 }
@@ -157,64 +187,55 @@ size_t decoder_activation_bytes(const struct decoder *decoder)
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-/* x += sum over ranks of input * weight^T; NULL: this rank has no columns of it. */
-static int add_reduced(struct decoder *decoder, struct tensor *x, const struct tensor *input,
-                       const struct weight *weight)
+struct tensor decoder_normed(struct decoder *decoder, const struct tensor *x, const float *w)
 {
     const struct decoder_settings *s = &decoder->settings;
-    if (s->shard->ranks == 1) {
-        op_matmul(s->backend, x, input, weight, true);
-        return 0;
+    struct tensor normed = tensor_of(decoder->normed, x->rows, x->columns);
+    if (w == NULL)
+        return *x;
+    op_rmsnorm(s->backend, &normed, x, w, s->config->norm_eps);
+    return normed;
+}
+
+struct tensor decoder_part(struct decoder *decoder, const struct tensor *x)
+{
+    return tensor_of(decoder->part, x->rows, x->columns);
+}
+
+int decoder_add_part(struct decoder *decoder, struct tensor *x, const struct addition *addition)
+{
+    const struct decoder_settings *s = &decoder->settings;
+    struct tensor part = decoder_part(decoder, x);
+    if (s->shard->ranks > 1) {
+        int r = comm_all_reduce_sum(s->comm, part.data, (size_t)part.rows * part.columns);
+        if (r < 0)
+            return r;
     }
-    struct tensor part = tensor_of(decoder->part, x->rows, x->columns);
-    size_t count = (size_t)x->rows * x->columns;
-    if (weight != NULL)
-        op_matmul(s->backend, &part, input, weight, false);
-    else
-        memset(decoder->part, 0, count * sizeof(float));
-    int r = comm_all_reduce_sum(s->comm, decoder->part, count);
-    if (r < 0)
-        return r;
+    if (addition->bias != NULL)
+        op_add_bias(s->backend, &part, addition->bias);
+    if (addition->norm != NULL)
+        op_rmsnorm(s->backend, &part, &part, addition->norm, s->config->norm_eps);
+    if (s->config->residual_scale != 1)
+        op_scale(s->backend, &part, s->config->residual_scale);
     op_add(s->backend, x, &part);
     return 0;
 }
 
-static int attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
-                  const struct step *step)
+int decoder_add_product(struct decoder *decoder, struct tensor *x, const struct tensor *input,
+                        const struct weight *weight, const struct addition *addition)
 {
     const struct decoder_settings *s = &decoder->settings;
-    const struct layer_weights *w = &s->weights->layers[layer];
-    const struct heads *heads = &decoder->heads;
-    uint32_t q_columns = heads->q_heads * heads->head_dim;
-    struct tensor normed = tensor_of(decoder->normed, x->rows, x->columns);
-    struct tensor out = tensor_of(decoder->narrow, x->rows, q_columns);
-    if (heads->q_heads > 0) {
-        struct tensor qkv =
-            tensor_of(decoder->wide, x->rows, q_columns + 2 * heads->kv_heads * heads->head_dim);
-        op_rmsnorm(s->backend, &normed, x, w->attention_norm, s->config->norm_eps);
-        op_matmul(s->backend, &qkv, &normed, w->qkv, false);
-        op_rope(s->backend, &qkv, heads, &decoder->rope, decoder->kv, layer, step);
-        op_attention(s->backend, &out, &qkv, heads, decoder->kv, layer, step,
-                     &(struct attention_rule){.scale = s->config->attention_scale,
-                                              .window = s->config->window});
+    bool plain = addition->bias == NULL && addition->norm == NULL && s->config->residual_scale == 1;
+    struct tensor part = decoder_part(decoder, x);
+    if (s->shard->ranks == 1 && plain) {
+        op_matmul(s->backend, x, input, weight, true);
+        return 0;
     }
-    return add_reduced(decoder, x, &out, w->output);
-}
-
-static int feed_forward(struct decoder *decoder, uint32_t layer, struct tensor *x)
-{
-    const struct decoder_settings *s = &decoder->settings;
-    const struct layer_weights *w = &s->weights->layers[layer];
-    uint32_t columns = s->shard->ffn_count;
-    struct tensor normed = tensor_of(decoder->normed, x->rows, x->columns);
-    struct tensor act = tensor_of(decoder->narrow, x->rows, columns);
-    if (columns > 0) {
-        struct tensor gate_up = tensor_of(decoder->wide, x->rows, 2 * columns);
-        op_rmsnorm(s->backend, &normed, x, w->ffn_norm, s->config->norm_eps);
-        op_matmul(s->backend, &gate_up, &normed, w->gate_up, false);
-        op_silu_mul(s->backend, &act, &gate_up);
-    }
-    return add_reduced(decoder, x, &act, w->down);
+    if (weight != NULL)
+        op_matmul(s->backend, &part, input, weight, false);
+    else
+        memset(part.data, 0, (size_t)part.rows * part.columns * sizeof(float));
+    return decoder_add_part(decoder, x, addition);
 }
 
 static int make_logits(struct decoder *decoder, const struct tensor *x, const struct step *step,
@@ -229,6 +250,10 @@ static int make_logits(struct decoder *decoder, const struct tensor *x, const st
     op_rmsnorm(s->backend, &in, &in, s->weights->final_norm, s->config->norm_eps);
     if (s->weights->head != NULL)
         op_matmul(s->backend, &out, &in, s->weights->head, false);
+    if (s->config->logit_scale != 1)
+        op_scale(s->backend, &out, s->config->logit_scale);
+    if (s->config->logit_softcap > 0)
+        op_softcap(s->backend, &out, s->config->logit_softcap);
     if (alone)
         return 0;
     return comm_gather_columns(s->comm, decoder->head_out, step->outputs, decoder->vocab_columns,
@@ -262,10 +287,12 @@ int decoder_forward(struct decoder *decoder, const struct step *step, float *ret
     check_step(decoder, step);
     struct tensor x = tensor_of(decoder->x, step->rows, s->config->hidden);
     op_embed(s->backend, &x, s->weights->embedding, step->ids);
+    if (s->config->embedding_scale != 1)
+        op_scale(s->backend, &x, s->config->embedding_scale);
     for (uint32_t layer = 0; layer < s->config->layers; layer++) {
-        int r = attend(decoder, layer, &x, step);
+        int r = decoder_attend(decoder, layer, &x, step);
         if (r == 0)
-            r = feed_forward(decoder, layer, &x);
+            r = decoder_feed_forward(decoder, layer, &x);
         if (r < 0)
             return r;
     }

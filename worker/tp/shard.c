@@ -5,7 +5,7 @@
  *
  * Why whole KV heads as long as they suffice: then no KV is held twice. Beyond that, query heads
  * are dealt and KV heads follow, replicated where a group is cut. Cost: none.
- * Invariant: every query head, column and row belongs to exactly one rank. */
+ * Invariant: every query head, column, expert and row belongs to exactly one rank. */
 #include "worker/tp/shard.h"
 
 #include <errno.h>
@@ -65,7 +65,29 @@ int shard_compute(const struct model_config *config, uint32_t rank, uint32_t ran
     deal_heads(config, &shard);
     deal_units(config->ffn, config->ffn % FFN_UNIT == 0 ? FFN_UNIT : 1, rank, ranks,
                &shard.ffn_first, &shard.ffn_count);
+    uint32_t shared = config->experts.shared_ffn;
+    deal_units(shared, shared % FFN_UNIT == 0 ? FFN_UNIT : 1, rank, ranks, &shard.shared_first,
+               &shard.shared_count);
+    deal(config->experts.count, rank, ranks, &shard.experts_first, &shard.experts_count);
     deal_units(config->vocab_size, VOCAB_UNIT, rank, ranks, &shard.vocab_first, &shard.vocab_count);
     *ret_shard = shard;
     return 0;
+}
+
+struct weights_slice shard_slice(const struct shard *shard)
+{
+    return (struct weights_slice){
+        .q_first = shard->q_first,
+        .q_count = shard->q_count,
+        .kv_first = shard->kv_first,
+        .kv_count = shard->kv_count,
+        .ffn_first = shard->ffn_first,
+        .ffn_count = shard->ffn_count,
+        .vocab_first = shard->vocab_first,
+        .vocab_count = shard->vocab_count,
+        .shared_first = shard->shared_first,
+        .shared_count = shard->shared_count,
+        .experts_first = shard->experts_first,
+        .experts_count = shard->experts_count,
+    };
 }

@@ -42,6 +42,32 @@ static void test_a_folder_with_one_model_names_it_and_with_two_it_does_not(void 
     mem_free(b);
 }
 
+static void test_a_split_model_is_its_first_part_and_safetensors_are_their_folder(void **state)
+{
+    char folder[] = "/tmp/refrain-unit-XXXXXX";
+    struct errmsg err = {""};
+    char *file = NULL;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    char *weights = mem_printf("%s/model.safetensors", folder);
+    touch(weights);
+    assert_int_equal(model_file_find(folder, &file, &err), 0);
+    assert_string_equal(file, folder);
+    mem_free(file);
+    char *first = mem_printf("%s/m-00001-of-00002.gguf", folder);
+    char *second = mem_printf("%s/m-00002-of-00002.gguf", folder);
+    touch(first);
+    touch(second);
+    assert_int_equal(model_file_find(folder, &file, &err), 0);
+    assert_string_equal(file, first);
+    mem_free(file);
+    assert_int_equal(unlink(first) + unlink(second) + unlink(weights), 0);
+    assert_int_equal(rmdir(folder), 0);
+    mem_free(weights);
+    mem_free(first);
+    mem_free(second);
+}
+
 static void test_names_lose_folder_and_suffix(void **state)
 {
     static const char *const cases[][2] = {
@@ -63,6 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_folder_with_one_model_names_it_and_with_two_it_does_not),
+        cmocka_unit_test(test_a_split_model_is_its_first_part_and_safetensors_are_their_folder),
         cmocka_unit_test(test_names_lose_folder_and_suffix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

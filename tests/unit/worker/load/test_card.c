@@ -46,9 +46,10 @@ static int read_card(struct model_card **ret_card, struct errmsg *err)
     size_t bytes = 0;
     void *data = writer_finish(&w, &bytes);
     assert_int_equal(gguf_open_memory(data, bytes, &gguf, err), 0);
-    assert_int_equal(model_config_from_gguf(gguf, &config, err), 0);
-    int r = card_from_gguf(gguf, &config, "tiny", ret_card, err);
-    gguf_close(gguf);
+    struct model_source *source = model_source_of_gguf(gguf);
+    assert_int_equal(model_config_read(source, &config, err), 0);
+    int r = card_from_source(source, &config, "tiny", ret_card, err);
+    model_source_close(source);
     free(data); /* the card must not point into the file */
     return r;
 }

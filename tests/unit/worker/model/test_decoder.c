@@ -19,6 +19,7 @@ static const struct llama_sizes sizes = {
 struct model {
     void *file;
     struct gguf *gguf;
+    struct model_source *source;
     struct model_config config;
     struct shard shard;
     struct backend *backend;
@@ -34,14 +35,15 @@ static void model_open_sized(struct model *m, struct gguf_writer *w)
     const struct backend_settings backend = {.name = "ref", .threads = 1};
     m->file = writer_finish(w, &bytes);
     writer_done(w);
-    if (gguf_open_memory(m->file, bytes, &m->gguf, &err) < 0 ||
-        model_config_from_gguf(m->gguf, &m->config, &err) < 0 ||
+    if (gguf_open_memory(m->file, bytes, &m->gguf, &err) < 0)
+        fail_msg("%s", err.text);
+    m->source = model_source_of_gguf(m->gguf);
+    if (model_config_read(m->source, &m->config, &err) < 0 ||
         shard_compute(&m->config, 0, 1, &m->shard, &err) < 0 ||
         backend_open(&backend, &m->backend, &err) < 0)
         fail_msg("%s", err.text);
-    const struct weights_slice slice = {0, m->config.q_heads, 0, m->config.kv_heads,
-                                        0, m->config.ffn,     0, m->config.vocab_size};
-    if (weights_load(m->gguf, &m->config, &slice, m->backend, &m->weights, &err) < 0)
+    const struct weights_slice slice = shard_slice(&m->shard);
+    if (weights_load(m->source, &m->config, &slice, m->backend, &m->weights, &err) < 0)
         fail_msg("%s", err.text);
     m->comm = comm_single_new();
     const struct decoder_settings settings = {.config = &m->config,
@@ -72,7 +74,7 @@ static void model_close(struct model *m)
     comm_free(m->comm);
     weights_free(m->weights, &m->config, m->backend);
     backend_close(m->backend);
-    gguf_close(m->gguf);
+    model_source_close(m->source);
     free(m->file);
 }
 
@@ -374,13 +376,15 @@ static void test_weights_when_of_another_shape_are_refused(void **state)
     void *file = writer_finish(&w, &bytes);
     writer_done(&w);
     assert_int_equal(gguf_open_memory(file, bytes, &gguf, &err), 0);
-    assert_int_equal(model_config_from_gguf(gguf, &config, &err), 0);
+    struct model_source *source = model_source_of_gguf(gguf);
+    assert_int_equal(model_config_read(source, &config, &err), 0);
     assert_int_equal(backend_open(&settings, &backend, &err), 0);
-    const struct weights_slice slice = {0, 4, 0, 2, 0, 24, 0, 10};
-    assert_true(weights_load(gguf, &config, &slice, backend, &weights, &err) < 0);
+    const struct weights_slice slice = {
+        .q_count = 4, .kv_count = 2, .ffn_count = 24, .vocab_count = 10};
+    assert_true(weights_load(source, &config, &slice, backend, &weights, &err) < 0);
     assert_string_equal(err.text, "tensor 'blk.0.ffn_gate.weight' is 20 x 16 instead of 24 x 16");
     backend_close(backend);
-    gguf_close(gguf);
+    model_source_close(source);
     free(file);
 }
 

@@ -1,0 +1,37 @@
+/* architectures.h - the table of architectures: one row says how one differs from the plain one. */
+#ifndef REFRAIN_WORKER_LOAD_ARCHITECTURES_H
+#define REFRAIN_WORKER_LOAD_ARCHITECTURES_H
+
+#include "worker/load/model_config.h"
+
+/* Which layers slide, where the file does not list it: layer i does unless (i + 1) % every == 0. */
+#define SLIDE_NONE 0u
+#define SLIDE_ALL UINT32_MAX
+
+enum expert_naming {                  /* of tensors in a Hugging Face folder */
+                     EXPERTS_MLP = 0, /* mlp.experts.N.gate_proj */
+                     EXPERTS_MIXTRAL, /* block_sparse_moe.experts.N.w1 */
+                     EXPERTS_QWEN2,   /* as the first; mlp.shared_expert.gate_proj with a gate */
+};
+
+struct architecture {
+    const char *name;     /* ours, and GGUF's where `gguf` is set */
+    const char *hf_class; /* "LlamaForCausalLM"; NULL: only in GGUF */
+    bool gguf;
+    uint32_t features;      /* in both formats, unless the file shows them itself */
+    uint32_t gguf_features; /* in GGUF besides */
+    uint32_t hf_features;   /* in a Hugging Face folder besides */
+    uint32_t slide_every;
+    uint32_t no_rope_every; /* layer i does not rotate if (i + 1) % every == 0; 0: all do */
+    enum expert_naming naming;
+    /* Numbers that this one computes in a way of its own; NULL: none. */
+    void (*finish)(struct model_config *config);
+};
+
+/* NULL: not supported. */
+const struct architecture *architecture_of_gguf(const char *name, size_t bytes);
+const struct architecture *architecture_of_hf(const char *class_name);
+/* "llama (LlamaForCausalLM), ...": what can be run, into text. */
+void architecture_list(bool gguf, char *text, size_t text_max);
+
+#endif

@@ -1,0 +1,59 @@
+/* decoder_private.h - what the files of the decoder share. */
+#ifndef REFRAIN_WORKER_MODEL_DECODER_PRIVATE_H
+#define REFRAIN_WORKER_MODEL_DECODER_PRIVATE_H
+
+#include "worker/model/decoder.h"
+
+enum rope_table { ROPE_FULL = 0, ROPE_LOCAL, ROPE_NONE, ROPE_TABLES };
+
+struct decoder {
+    struct decoder_settings settings;
+    struct heads heads;
+    struct rope rope[ROPE_TABLES];
+    struct kv_pool *kv; /* NULL: this rank has no heads */
+    uint32_t vocab_columns[TP_RANKS_MAX];
+    void *memory;
+    size_t bytes;
+    /* Areas of `memory`; rows_max rows, head_* outputs_max. */
+    float *x, *normed, *part, *head_in, *head_out;
+    float *wide;                        /* qkv, then gate_up */
+    float *narrow;                      /* attention's output, then the gated one */
+    float *latent;                      /* MODEL_LATENT: what q and kv are made of */
+    float *sums;                        /* MODEL_QK_NORM_ALL: squares of q, then of k */
+    float *router_out;                  /* [rows, experts] */
+    float *chosen_scale, *expert_scale; /* [rows * chosen] */
+    uint32_t *chosen, *expert_rows;     /* the same */
+    float *expert_in, *expert_out;      /* [rows, hidden] */
+};
+
+/* rope_table.c: cosines and sines of positions [0, positions), [positions, dims / 2, 2]. */
+void rope_table_fill(const struct rope_config *rope, uint32_t dims, uint32_t positions,
+                     float *cos_sin);
+
+/* Rows that go into a sublayer: norm(x) in decoder->normed, or x itself where w is NULL. */
+struct tensor decoder_normed(struct decoder *decoder, const struct tensor *x, const float *w);
+/* decoder->part as a matrix like x. */
+struct tensor decoder_part(struct decoder *decoder, const struct tensor *x);
+/* How a sublayer's result is added to x. */
+struct addition {
+    const float *bias, *norm; /* NULL: none */
+};
+/* x += scale * norm(bias + sum over ranks of input * weight^T); NULL weight: this rank has nothing
+ * of it. 0, or the communicator's error. */
+int decoder_add_product(struct decoder *decoder, struct tensor *x, const struct tensor *input,
+                        const struct weight *weight, const struct addition *addition);
+/* The same of what stands in decoder->part. */
+int decoder_add_part(struct decoder *decoder, struct tensor *x, const struct addition *addition);
+
+/* attention.c, feed_forward.c, experts.c: x += one sublayer. */
+int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
+                   const struct step *step);
+int decoder_feed_forward(struct decoder *decoder, uint32_t layer, struct tensor *x);
+/* part += this rank's experts of `normed`, weighed. */
+void decoder_add_experts(struct decoder *decoder, const struct layer_weights *w,
+                         struct tensor *part, const struct tensor *normed);
+/* out = gated(gate_up * normed + bias) in decoder->narrow, `columns` wide. */
+struct tensor decoder_gate(struct decoder *decoder, const struct tensor *normed,
+                           const struct weight *gate_up, const float *bias);
+
+#endif
