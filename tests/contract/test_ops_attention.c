@@ -357,7 +357,7 @@ static void test_copy_blocks_when_part_of_a_block_copies_those_slots_only(void *
 static void test_block_read_when_written_elsewhere_gives_the_same_bits(void **state)
 {
     static const char *const names[] = {"ref", "cpu"};
-    static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0};
+    static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0, 0};
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct world *w = open_world(names[i], 1, &shape, 2, 32, 0);
