@@ -266,9 +266,10 @@ static void compare_ranks(const char *folder, const char *backend, uint32_t rank
 {
     const struct group_limits limits = {
         .ranks = ranks, .step_bytes_max = 4096, .reduce_floats_max = (size_t)ROWS * 128};
-    struct rank all[TP_RANKS_MAX] = {{NULL}};
+    struct rank all[TP_RANKS_MAX];
     pthread_t threads[TP_RANKS_MAX];
     int fd = -1;
+    memset(all, 0, sizeof(all));
     assert_int_equal(group_create(&limits, &all[0].group, &fd, NULL), 0);
     for (uint32_t i = 0; i < ranks; i++) {
         if (i > 0)
