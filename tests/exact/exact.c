@@ -24,6 +24,7 @@
 #define ROWS_MAX 256u
 #define SEQUENCES_MAX 8u
 #define BLOCKS_MAX 96u /* of a schedule's pool */
+#define HOST_BLOCKS_MAX 32u
 #define BLOCKS_ALONE (CONTEXT_TOKENS_MAX / BLOCK_TOKENS + 2)
 #define STEPS_MAX 100000u
 #define NEVER UINT32_MAX
@@ -159,6 +160,16 @@ static uint32_t blocks_of(const struct world_request *request)
     return (request->prompt_tokens + request->tokens_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS + 1;
 }
 
+static uint32_t longest_of(const struct exact *exact, const struct schedule *schedule)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < schedule->count; i++) {
+        uint32_t blocks = blocks_of(&exact->requests[schedule->requests[i].request]);
+        longest = blocks > longest ? blocks : longest;
+    }
+    return longest;
+}
+
 /* Any request of the world; or, half of the time, one that continues a request of this schedule:
  * then it comes when that one has ended, mostly. */
 static void draw_request(const struct exact *exact, const struct schedule *schedule, uint32_t index,
@@ -192,15 +203,28 @@ static void draw_arrivals(const struct exact *exact, struct schedule *schedule,
     for (uint32_t i = 0; i < schedule->count; i++) {
         struct planned_request *planned = &schedule->requests[i];
         at += draw(random, gap);
-        *planned = (struct planned_request){
-            .at = at,
-            .cancel_after = cancels && draw(random, 4) == 0 ? draw(random, 16) : NEVER,
-            .arrival = {.priority = priorities ? (int32_t)draw(random, 3) : 0,
-                        .no_prefix_reuse = draw(random, 12) == 0},
-        };
+        *planned = (struct planned_request){.at = at, .cancel_after = NEVER};
+        if (cancels && draw(random, 4) == 0)
+            planned->cancel_after = draw(random, 16);
+        if (priorities)
+            planned->arrival.priority = (int32_t)draw(random, 3);
+        planned->arrival.no_prefix_reuse = draw(random, 12) == 0;
         draw_request(exact, schedule, i, planned, random);
     }
     schedule->reset_at = draw(random, 10) == 0 ? draw(random, 40) : NEVER;
+}
+
+/* For the host tier: the first ones come one after the other, then each of them again, so that its
+ * blocks have left the pool and come back. */
+static void draw_rounds(struct schedule *schedule, struct random *random)
+{
+    uint32_t chats = 2 + draw(random, 2);
+
+    for (uint32_t i = 0; i < schedule->count; i++) {
+        if (i >= chats)
+            schedule->requests[i].request = schedule->requests[i - chats].request;
+        schedule->requests[i].after = i == 0 ? NEVER : i - 1;
+    }
 }
 
 /* Half of the pools hold the longest request and not even one more of them, so that the one that
@@ -208,33 +232,37 @@ static void draw_arrivals(const struct exact *exact, struct schedule *schedule,
 static uint32_t draw_blocks(const struct exact *exact, const struct schedule *schedule,
                             struct random *random)
 {
-    uint32_t longest = 0, all = 0;
-    for (uint32_t i = 0; i < schedule->count; i++) {
-        uint32_t blocks = blocks_of(&exact->requests[schedule->requests[i].request]);
-        longest = blocks > longest ? blocks : longest;
-        all += blocks;
-    }
-    uint32_t blocks = longest + draw(random, draw(random, 2) == 0 ? longest : all);
+    uint32_t longest = longest_of(exact, schedule), all = 0;
+    for (uint32_t i = 0; i < schedule->count; i++)
+        all += blocks_of(&exact->requests[schedule->requests[i].request]);
+    bool narrow = draw(random, 2) == 0;
+    uint32_t blocks = longest + draw(random, narrow ? longest : all);
     return blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX;
 }
 
 static void draw_schedule(const struct exact *exact, uint32_t number, struct schedule *schedule)
 {
     struct random random = random_of(exact, 's', number);
-    bool narrow = draw(&random, 3) > 0;
+    struct engine_settings *engine = &schedule->engine;
 
     draw_arrivals(exact, schedule, &random);
-    schedule->engine = (struct engine_settings){
-        .metrics = exact->metrics,
-        .scheduler = {.sequences_max = 2 + draw(&random, SEQUENCES_MAX - 1),
-                      .step_tokens_max = BLOCK_TOKENS + draw(&random, narrow ? 64 : 241),
-                      .context_tokens_max = CONTEXT_TOKENS_MAX,
-                      .waiting_max = PARTS_MAX,
-                      .vocab_size = vocab_of(exact)},
-        .blocks = draw_blocks(exact, schedule, &random),
-        .prefix_caching = draw(&random, 8) > 0,
-        .eviction = eviction_policies[draw(&random, eviction_policies_count())],
-    };
+    *engine = (struct engine_settings){.metrics = exact->metrics};
+    engine->scheduler.context_tokens_max = CONTEXT_TOKENS_MAX;
+    engine->scheduler.waiting_max = PARTS_MAX;
+    engine->scheduler.vocab_size = vocab_of(exact);
+    engine->scheduler.sequences_max = 2 + draw(&random, SEQUENCES_MAX - 1);
+    bool narrow = draw(&random, 3) > 0;
+    engine->scheduler.step_tokens_max = BLOCK_TOKENS + draw(&random, narrow ? 64 : 241);
+    engine->blocks = draw_blocks(exact, schedule, &random);
+    engine->prefix_caching = draw(&random, 8) > 0;
+    engine->eviction = eviction_policies[draw(&random, eviction_policies_count())];
+    if (!engine->prefix_caching || draw(&random, 2) == 0)
+        return;
+    engine->host_tier_bytes = ranks_host_bytes(exact->ranks, 1 + draw(&random, HOST_BLOCKS_MAX));
+    if (draw(&random, 2) == 0) {
+        draw_rounds(schedule, &random);
+        engine->blocks = longest_of(exact, schedule) + draw(&random, 3);
+    }
 }
 
 static void compare_row(struct play *play, uint32_t part, uint32_t position, const float *logits)
@@ -344,6 +372,12 @@ static void count_end(struct exact *exact, const struct play *play)
     counts->preemptions += scheduler.preemptions_total;
     counts->evictions += blocks.evictions_total;
     counts->hits += blocks.hits_total;
+    if (play->engine->tier != NULL) {
+        struct tier_counts tier;
+        tier_get_counts(play->engine->tier, &tier);
+        counts->tier_stores += tier.stores_total;
+        counts->tier_loads += tier.hits_total;
+    }
 }
 
 /* --- differences ----------------------------------------------------------------------------- */
@@ -440,7 +474,7 @@ int exact_open(const struct exact_settings *settings, struct exact **ret_exact, 
     exact->settings = *settings;
     exact->world = NEVER;
     exact->metrics = metrics_new(worker_metric_specs, WORKER_METRICS);
-    int r = ranks_open(&model, &limits, &exact->ranks, err);
+    int r = ranks_open(&model, &limits, HOST_BLOCKS_MAX, &exact->ranks, err);
     if (r == 0)
         r = open_alone(exact, err);
     if (r < 0) {

@@ -100,14 +100,21 @@ int ranks_scribble(struct ranks_of *ranks)
     return r;
 }
 
+uint64_t ranks_host_bytes(const struct ranks_of *ranks, uint32_t host_blocks)
+{
+    return (uint64_t)host_blocks * rank_model_block_bytes(ranks->model);
+}
+
 int ranks_open(const struct rank_model_settings *settings, const struct rank_limits *limits,
-               struct ranks_of **ret_ranks, struct errmsg *err)
+               uint32_t host_blocks, struct ranks_of **ret_ranks, struct errmsg *err)
 {
     struct ranks_of *ranks = mem_zalloc(sizeof(*ranks));
     ranks->settings = *settings;
     ranks->settings.rank = 0;
     ranks->limits = *limits;
     int r = rank_model_open(&ranks->settings, &ranks->model, err);
+    if (r == 0)
+        ranks->limits.host_tier_bytes = ranks_host_bytes(ranks, host_blocks);
     if (r == 0 && settings->ranks > 1)
         r = start_threads(ranks, err);
     if (r == 0)

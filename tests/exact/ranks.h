@@ -23,9 +23,12 @@ struct ranks_of {
     struct rank_thread threads[TP_RANKS_MAX];
 };
 
-/* settings->rank is not looked at. The last of limits->kv_blocks is kept for ranks_scribble. */
+/* settings->rank and limits->host_tier_bytes are not looked at: the host tier has host_blocks. The
+ * last of limits->kv_blocks is kept for ranks_scribble. */
 int ranks_open(const struct rank_model_settings *settings, const struct rank_limits *limits,
-               struct ranks_of **ret_ranks, struct errmsg *err);
+               uint32_t host_blocks, struct ranks_of **ret_ranks, struct errmsg *err);
+/* engine_settings.host_tier_bytes for a tier of so many blocks. */
+uint64_t ranks_host_bytes(const struct ranks_of *ranks, uint32_t host_blocks);
 void ranks_close(struct ranks_of *ranks); /* NULL is fine */
 /* Every KV block but the last gets the same content, which is no sequence's. 0, or why the group
  * has ended. */

@@ -9,6 +9,7 @@
 #include "worker/kv/block_pool.h"
 #include "worker/model/decoder.h"
 #include "worker/sample/sampler.h"
+#include "worker/tier/tier_slots.h"
 #include "worker/tp/comm.h"
 
 #define SCHEDULES 200u
@@ -21,6 +22,7 @@ enum mutant {
     MUTANT_TAIL_ONE_MORE,  /* a token is published whose KV is not computed */
     MUTANT_ULP_BY_ROWS,    /* a matmul's last bit depends on the batch */
     MUTANT_ULP_BY_RANK,    /* a sum's last bit is not the same each time */
+    MUTANT_TIER_OP_LOST,   /* the last copy to or from the host tier */
     MUTANT_OTHER_DRAW,     /* right logits, another random number */
 };
 
@@ -93,6 +95,18 @@ int __wrap_comm_all_reduce_sum(struct comm *comm, float *values, size_t count)
     return r;
 }
 
+void __real_tier_slots_apply(struct tier_slots *slots, struct backend *backend, struct kv_pool *kv,
+                             const struct step_tier_op *ops, uint32_t count);
+void __wrap_tier_slots_apply(struct tier_slots *slots, struct backend *backend, struct kv_pool *kv,
+                             const struct step_tier_op *ops, uint32_t count);
+void __wrap_tier_slots_apply(struct tier_slots *slots, struct backend *backend, struct kv_pool *kv,
+                             const struct step_tier_op *ops, uint32_t count)
+{
+    if (count > 0 && goes_wrong(MUTANT_TIER_OP_LOST))
+        count--;
+    __real_tier_slots_apply(slots, backend, kv, ops, count);
+}
+
 int __real_sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
                           struct sample_result *ret_result);
 int __wrap_sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
@@ -145,6 +159,7 @@ static void test_wrong_reuse_is_found(void **state)
     assert_found(MUTANT_COPY_ONE_LESS, 1, "of 320 logits, the first is");
     assert_found(MUTANT_MATCH_ONE_MORE, 1, "of 320 logits, the first is");
     assert_found(MUTANT_TAIL_ONE_MORE, 1, "of 320 logits, the first is");
+    assert_found(MUTANT_TIER_OP_LOST, 1, "of 320 logits, the first is");
 }
 
 static void test_last_bits_that_depend_on_others_are_found(void **state)

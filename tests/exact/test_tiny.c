@@ -18,6 +18,7 @@ static void play(const char *model, uint32_t ranks, uint32_t schedules, uint64_t
     assert_true(counts->preemptions > 0 && counts->evictions > 0);
     assert_true(counts->hits > 0 && counts->copies > counts->forks && counts->forks > 0);
     assert_true(counts->holds > 0 && counts->chunks > 0 && counts->cancels > 0);
+    assert_true(counts->tier_stores > 0 && counts->tier_loads > 0);
     exact_close(exact);
 }
 

@@ -62,14 +62,17 @@ static void make_prompt(struct world_request *requests, uint32_t before, uint32_
 
 static struct sample_params make_sampling(struct random *random)
 {
-    struct sample_params sampling = {.temperature = 0.5 + draw(random, 100) / 100.0,
-                                     .top_k = draw(random, 3) == 0 ? 40 : 0,
-                                     .top_p = draw(random, 3) == 0 ? 0.9 : 1.0,
-                                     .min_p = draw(random, 4) == 0 ? 0.02 : 0.0,
-                                     .seed = draw(random, UINT32_MAX),
-                                     .repetition_penalty = 1.0};
+    /* One draw a line: the order must not be the compiler's choice. */
+    struct sample_params sampling = {.top_p = 1.0, .repetition_penalty = 1.0};
+    sampling.seed = draw(random, UINT32_MAX);
     if (draw(random, 2) == 0)
-        sampling.temperature = 0;
+        sampling.temperature = 0.5 + draw(random, 100) / 100.0;
+    if (draw(random, 3) == 0)
+        sampling.top_k = 40;
+    if (draw(random, 3) == 0)
+        sampling.top_p = 0.9;
+    if (draw(random, 4) == 0)
+        sampling.min_p = 0.02;
     if (draw(random, 4) == 0) {
         sampling.repetition_penalty = 1.2;
         sampling.presence_penalty = 0.5;
