@@ -199,7 +199,7 @@ static void draw_arrivals(const struct exact *exact, struct schedule *schedule,
     uint32_t gap = gaps[draw(random, 3)], at = 0;
     bool cancels = draw(random, 3) == 0, priorities = draw(random, 3) == 0;
 
-    schedule->count = 3 + draw(random, 5);
+    schedule->count = 3 + draw(random, 4);
     for (uint32_t i = 0; i < schedule->count; i++) {
         struct planned_request *planned = &schedule->requests[i];
         at += draw(random, gap);

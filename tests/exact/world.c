@@ -94,7 +94,7 @@ void world_make_request(struct world_request *requests, uint32_t before, uint32_
     request->sampling = make_sampling(random);
     request->tokens_max =
         ANSWER_TOKENS_MIN + draw(random, ANSWER_TOKENS_MAX - ANSWER_TOKENS_MIN + 1);
-    request->prompt_logprobs = draw(random, 8) == 0 ? 1 + draw(random, 3) : 0;
+    request->prompt_logprobs = draw(random, 16) == 0 ? 1 + draw(random, 3) : 0;
     request->root = request->turn_of != NO_REQUEST
                         ? requests[request->turn_of].root
                         : block_hash_root("exact", "", draw(random, 8) == 0 ? "other" : "");
