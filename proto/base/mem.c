@@ -46,7 +46,7 @@ static struct {
     _Atomic uint64_t bytes, blocks;
 } used[MEM_PURPOSE_COUNT];
 
-static void count(enum mem_purpose purpose, int64_t bytes, int64_t blocks)
+static void note(enum mem_purpose purpose, int64_t bytes, int64_t blocks)
 {
     ASSERT((unsigned)purpose < MEM_PURPOSE_COUNT);
     (void)atomic_fetch_add_explicit(&used[purpose].bytes, (uint64_t)bytes, memory_order_relaxed);
@@ -74,7 +74,7 @@ const char *mem_purpose_name(enum mem_purpose purpose)
 static void *begin(struct header *header, enum mem_purpose purpose, size_t bytes)
 {
     *header = (struct header){.bytes = bytes, .purpose = (uint32_t)purpose, .mark = MARK_LIVE};
-    count(purpose, (int64_t)bytes, 1);
+    note(purpose, (int64_t)bytes, 1);
     return header + 1; /* never NULL, so that NULL means absent */
 }
 
@@ -93,12 +93,12 @@ void *mem_alloc_as(enum mem_purpose purpose, size_t bytes)
     return pointer;
 }
 
-void *mem_calloc_as(enum mem_purpose purpose, size_t items, size_t size)
+void *mem_calloc_as(enum mem_purpose purpose, size_t count, size_t size)
 {
     struct header *header;
     size_t bytes;
 
-    if (__builtin_mul_overflow(items, size, &bytes) || bytes >= SIZE_MAX / 2)
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes >= SIZE_MAX / 2)
         out_of_memory(SIZE_MAX);
     header = calloc(1, sizeof(*header) + bytes);
     if (header == NULL)
@@ -127,7 +127,7 @@ void *mem_try_realloc_as(enum mem_purpose purpose, void *pointer, size_t bytes)
     if (header == NULL)
         return NULL;
     header->bytes = bytes;
-    count(header->purpose, (int64_t)bytes - (int64_t)before, 0);
+    note(header->purpose, (int64_t)bytes - (int64_t)before, 0);
     return header + 1;
 }
 
@@ -172,7 +172,7 @@ void mem_free(void *pointer)
     if (pointer == NULL)
         return;
     header = header_of(pointer);
-    count(header->purpose, -(int64_t)header->bytes, -1);
+    note(header->purpose, -(int64_t)header->bytes, -1);
     header->mark = MARK_DEAD;
     free(header);
 }
@@ -221,7 +221,7 @@ int mem_map_as(enum mem_purpose purpose, size_t bytes, void **ret_pointer)
     if (mapped >= HUGE_PAGE_BYTES)
         (void)madvise(pointer, mapped, MADV_HUGEPAGE); /* advice: a kernel without is fine */
     (void)madvise(pointer, mapped, MADV_DONTDUMP);
-    count(purpose, (int64_t)mapped, 1);
+    note(purpose, (int64_t)mapped, 1);
     *ret_pointer = pointer;
     return 0;
 }
@@ -233,7 +233,7 @@ void mem_unmap_as(enum mem_purpose purpose, void *pointer, size_t bytes)
 
     if (pointer == NULL)
         return;
-    count(purpose, -(int64_t)mapped, -1);
+    note(purpose, -(int64_t)mapped, -1);
     r = munmap(pointer, mapped);
     ASSERT(r == 0);
 }

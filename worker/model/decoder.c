@@ -65,6 +65,15 @@ static size_t latent_floats(const struct decoder_settings *s)
     return c->latent.q_rank + c->latent.kv_rank + c->latent.rope_dim + up;
 }
 
+static bool same_rotation(const struct rope_config *a, const struct rope_config *b)
+{
+    bool same =
+        a->theta == b->theta && a->amplitude == b->amplitude && a->long_after == b->long_after;
+    for (uint32_t i = 0; i < MODEL_ROPE_PAIRS_MAX && same; i++)
+        same = a->divisors[i] == b->divisors[i] && a->long_divisors[i] == b->long_divisors[i];
+    return same;
+}
+
 static int alloc_areas(struct decoder *decoder, float **ret_full, float **ret_local,
                        struct errmsg *err)
 {
@@ -75,7 +84,7 @@ static int alloc_areas(struct decoder *decoder, float **ret_full, float **ret_lo
     size_t table = (size_t)s->positions_max * s->config->rotary_dims;
     size_t picks = rows * e->chosen, inside = e->count > 0 ? rows * hidden : 0;
     bool many = shard->ranks > 1, shared_sums = many && model_has(s->config, MODEL_QK_NORM_ALL);
-    bool local = memcmp(&s->config->rope, &s->config->rope_local, sizeof(s->config->rope)) != 0;
+    bool local = !same_rotation(&s->config->rope, &s->config->rope_local);
     inner_floats(s, &wide, &narrow);
     const struct area areas[] = {
         {&decoder->x, rows * hidden},

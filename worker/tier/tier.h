@@ -36,7 +36,7 @@ uint32_t tier_ops_max(const struct tier_settings *settings);
 int tier_new(const struct tier_settings *settings, struct tier **ret_tier, struct errmsg *err);
 void tier_free(struct tier *tier); /* NULL is fine */
 /* For the pool's events. */
-void tier_on_evict(void *tier, const struct block_evicted *evicted);
+void tier_on_evict(void *user, const struct block_evicted *evicted);
 /* For the scheduler's settings. */
 struct tier_lookup tier_lookup_of(struct tier *tier);
 /* What the plan wants done, in order; valid until tier_step_done, which forgets it. */
