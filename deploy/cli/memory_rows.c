@@ -119,16 +119,12 @@ static double sum_of(const struct metrics_page *page, const char *name, const ch
 /* Bytes of a group's blocks that are not empty, on one rank. */
 static double touched_blocks(const struct metrics_page *page, const char *labels)
 {
-    char group[64];
+    char group[64], empty_group[96];
     (void)snprintf(group, sizeof(group), "%.*s,", (int)strcspn(labels, ","), labels);
+    /* Rank 0 keeps the books of all. */
+    (void)snprintf(empty_group, sizeof(empty_group), "%srank=\"0\",state=\"empty\"", group);
     double all = sum_of(page, "refrain_blocks", group);
-    double empty = 0;
-    for (size_t i = 0; i < page->count; i++) {
-        const struct page_sample *sample = &page->samples[i];
-        if (strcmp(sample->name, "refrain_blocks") == 0 && strstr(sample->labels, group) &&
-            strstr(sample->labels, "state=\"empty\""))
-            empty += sample->value;
-    }
+    double empty = sum_of(page, "refrain_blocks", empty_group);
     return all > 0 ? (all - empty) / all * sum_of(page, "refrain_kv_bytes", labels) : 0;
 }
 
@@ -177,17 +173,25 @@ static void take_blocks(struct memory_rows *rows, const struct page_sample *samp
     set(row_of(rows, name, MEMORY_ZERO), round, sample->value, 0);
 }
 
+static int get_page(const struct memory_source *source, struct metrics_page *ret_page,
+                    struct errmsg *err)
+{
+    char *text = NULL;
+
+    int r = http_get_text(source->url, "/metrics", source->api_key, &text, err);
+    if (r < 0)
+        return r;
+    r = metrics_page_parse(text, ret_page, err);
+    mem_free(text);
+    return r;
+}
+
 static int take_page(struct memory_rows *rows, const struct memory_source *source, int round,
                      struct errmsg *err)
 {
     struct metrics_page page;
-    char *text = NULL;
 
-    int r = http_get_text(source->url, "/metrics", source->api_key, &text, err);
-    if (r == 0) {
-        r = metrics_page_parse(text, &page, err);
-        mem_free(text);
-    }
+    int r = get_page(source, &page, err);
     if (r < 0)
         return r;
     for (size_t i = 0; i < page.count; i++) {
@@ -232,14 +236,9 @@ int memory_is_idle(const struct memory_source *source, bool *ret_idle, struct er
     static const char *const busy[] = {"refrain_router_requests_open", "refrain_requests_running",
                                        "refrain_requests_waiting"};
     struct metrics_page page;
-    char *text = NULL;
     double sum = 0;
 
-    int r = http_get_text(source->url, "/metrics", source->api_key, &text, err);
-    if (r < 0)
-        return r;
-    r = metrics_page_parse(text, &page, err);
-    mem_free(text);
+    int r = get_page(source, &page, err);
     if (r < 0)
         return r;
     for (size_t i = 0; i < sizeof(busy) / sizeof(busy[0]); i++)
