@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "proto/base/log.h"
-#include "proto/base/mem.h"
 #include "tests/exact/exact.h"
+#include "tests/model_path.h"
 
 #define SCHEDULES_DEFAULT 5000u
 #define PROGRESS_EVERY 50u
@@ -49,21 +49,10 @@ static int run(struct exact *exact, const struct exact_settings *settings, uint3
     return r == 0 ? 0 : 1;
 }
 
-static char *default_model(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool given = cache != NULL && cache[0] != '\0';
-    return mem_printf("%s%s/refrain/models/SmolLM2-135M-Instruct.Q4_1.gguf",
-                      given          ? cache
-                      : home != NULL ? home
-                                     : "",
-                      given ? "" : "/.cache");
-}
-
 int main(int argc, char **argv)
 {
-    char *model = default_model();
-    struct exact_settings settings = {.model = model, .ranks = 1, .threads = 1, .seed = 1};
+    struct exact_settings settings = {
+        .model = model_path(SMOLLM2_FILE), .ranks = 1, .threads = 1, .seed = 1};
     uint32_t first = 0, end = SCHEDULES_DEFAULT;
     struct exact *exact = NULL;
     struct errmsg err = {""};
@@ -93,6 +82,5 @@ int main(int argc, char **argv)
     }
     int failed = run(exact, &settings, first, end);
     exact_close(exact);
-    mem_free(model);
     return failed;
 }

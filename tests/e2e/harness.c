@@ -19,6 +19,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
 #include "proto/base/process.h"
+#include "tests/model_path.h"
 
 #define READY_DEADLINE_MS 60000u
 #define STOP_DEADLINE_MS 45000u
@@ -67,13 +68,7 @@ void e2e_skip(const char *format, ...)
 
 const char *e2e_smollm2(void)
 {
-    static char path[PATH_MAX];
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    (void)snprintf(path, sizeof(path), "%s%s/refrain/models/" SMOLLM2_NAME ".gguf",
-                   cache && cache[0] ? cache
-                   : home            ? home
-                                     : "",
-                   cache && cache[0] ? "" : "/.cache");
+    const char *path = model_path(SMOLLM2_FILE);
     if (access(path, R_OK) < 0)
         e2e_skip("%s is absent (deploy/quickstart.sh and tests/run.sh fetch it)", path);
     return path;

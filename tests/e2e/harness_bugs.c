@@ -75,6 +75,25 @@ void bugs_abort(struct bugs *bugs)
     bugs->entries = NULL;
 }
 
+void bugs_start_real(struct bugs *bugs)
+{
+    bugs_start(bugs, e2e_smollm2(),
+               (const char *const[]){"--groups", "1", "--kv-cache-memory", "128MiB",
+                                     "--max-model-len", "256", NULL});
+}
+
+int bugs_teardown(void **state)
+{
+    bugs_abort(*state);
+    return 0;
+}
+
+int bugs_after(void **state)
+{
+    bugs_assert_well(*state);
+    return 0;
+}
+
 static const json_t *request_of(const struct bugs *bugs, const char *id, size_t i)
 {
     size_t at;

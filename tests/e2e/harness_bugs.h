@@ -19,6 +19,12 @@ void bugs_start(struct bugs *bugs, const char *model, const char *const *flags);
 void bugs_stop(struct bugs *bugs);  /* as cluster_stop */
 void bugs_abort(struct bugs *bugs); /* teardown */
 
+/* bugs_start with the real model and a context of 256 tokens. */
+void bugs_start_real(struct bugs *bugs);
+/* For cmocka, where the group's setup has put its struct bugs into *state. */
+int bugs_teardown(void **state);
+int bugs_after(void **state); /* bugs_assert_well */
+
 /* The i-th request of an entry as the text of its body, MODEL replaced; mem_free() it. */
 char *bugs_body(const struct bugs *bugs, const char *id, size_t i);
 /* The same as JSON, for members to be added. */

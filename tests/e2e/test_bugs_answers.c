@@ -13,25 +13,11 @@ static struct bugs bugs;
 
 static int setup(void **state)
 {
-    (void)state;
+    *state = &bugs;
     bugs_start(&bugs, e2e_smollm2(),
                (const char *const[]){"--groups", "1", "--kv-cache-memory", "128MiB",
                                      "--max-model-len", "512", "--tool-call-parser", "hermes",
                                      NULL});
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    bugs_abort(&bugs);
-    return 0;
-}
-
-static int after(void **state)
-{
-    (void)state;
-    bugs_assert_well(&bugs);
     return 0;
 }
 
@@ -254,14 +240,16 @@ static void test_afterwards_the_cluster_stops_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_b03_characters_that_tokens_split_arrive_whole, after),
-        cmocka_unit_test_teardown(test_b50_a_streamed_call_has_index_and_one_head, after),
-        cmocka_unit_test_teardown(test_b51_both_modes_end_for_the_same_reason, after),
-        cmocka_unit_test_teardown(test_b81_a_cut_keeps_the_last_user_turn_and_what_follows, after),
-        cmocka_unit_test_teardown(test_b82_a_message_that_does_not_fit_drops_no_system_text, after),
+        cmocka_unit_test_teardown(test_b03_characters_that_tokens_split_arrive_whole, bugs_after),
+        cmocka_unit_test_teardown(test_b50_a_streamed_call_has_index_and_one_head, bugs_after),
+        cmocka_unit_test_teardown(test_b51_both_modes_end_for_the_same_reason, bugs_after),
+        cmocka_unit_test_teardown(test_b81_a_cut_keeps_the_last_user_turn_and_what_follows,
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b82_a_message_that_does_not_fit_drops_no_system_text,
+                                  bugs_after),
         cmocka_unit_test(test_afterwards_the_cluster_stops_and_leaves_nothing),
     };
     e2e_begin();
     (void)e2e_smollm2();
-    return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
+    return e2e_finish(cmocka_run_group_tests(tests, setup, bugs_teardown));
 }

@@ -19,17 +19,10 @@ static struct bugs bugs;
 
 static int setup(void **state)
 {
-    (void)state;
+    *state = &bugs;
     bugs_start(&bugs, e2e_tiny(MODEL),
                (const char *const[]){"--groups", "1", "--kv-cache-memory", "96KiB",
                                      "--max-model-len", "256", "--max-num-seqs", "8", NULL});
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    bugs_abort(&bugs);
     return 0;
 }
 
@@ -255,5 +248,5 @@ int main(void)
     };
     e2e_begin();
     (void)e2e_tiny(MODEL);
-    return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
+    return e2e_finish(cmocka_run_group_tests(tests, setup, bugs_teardown));
 }

@@ -12,24 +12,8 @@ static struct bugs bugs;
 
 static int setup(void **state)
 {
-    (void)state;
-    bugs_start(&bugs, e2e_smollm2(),
-               (const char *const[]){"--groups", "1", "--kv-cache-memory", "128MiB",
-                                     "--max-model-len", "256", NULL});
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    bugs_abort(&bugs);
-    return 0;
-}
-
-static int after(void **state)
-{
-    (void)state;
-    bugs_assert_well(&bugs);
+    *state = &bugs;
+    bugs_start_real(&bugs);
     return 0;
 }
 
@@ -225,19 +209,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_b21_what_is_no_finite_number_is_refused_in_valid_json,
-                                  after),
-        cmocka_unit_test_teardown(test_b23_top_p_at_its_ends_leaves_a_token, after),
-        cmocka_unit_test_teardown(test_b24_null_is_a_missing_parameter, after),
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b23_top_p_at_its_ends_leaves_a_token, bugs_after),
+        cmocka_unit_test_teardown(test_b24_null_is_a_missing_parameter, bugs_after),
         cmocka_unit_test_teardown(test_b26_seeds_past_64_bits_are_refused_and_minus_one_is_taken,
-                                  after),
-        cmocka_unit_test_teardown(test_b27_a_seed_reaches_the_sampler, after),
-        cmocka_unit_test_teardown(test_b43_nobody_gets_usage_who_did_not_ask, after),
-        cmocka_unit_test_teardown(test_b44_usage_is_one_chunk_before_the_end, after),
-        cmocka_unit_test_teardown(test_b48_members_say_what_happened, after),
-        cmocka_unit_test_teardown(test_b49_every_log_probability_is_finite, after),
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b27_a_seed_reaches_the_sampler, bugs_after),
+        cmocka_unit_test_teardown(test_b43_nobody_gets_usage_who_did_not_ask, bugs_after),
+        cmocka_unit_test_teardown(test_b44_usage_is_one_chunk_before_the_end, bugs_after),
+        cmocka_unit_test_teardown(test_b48_members_say_what_happened, bugs_after),
+        cmocka_unit_test_teardown(test_b49_every_log_probability_is_finite, bugs_after),
         cmocka_unit_test(test_afterwards_the_cluster_stops_and_leaves_nothing),
     };
     e2e_begin();
     (void)e2e_smollm2();
-    return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
+    return e2e_finish(cmocka_run_group_tests(tests, setup, bugs_teardown));
 }

@@ -17,24 +17,10 @@ static struct bugs bugs;
 
 static int setup(void **state)
 {
-    (void)state;
+    *state = &bugs;
     bugs_start(&bugs, e2e_tiny(MODEL),
                (const char *const[]){"--groups", "1", "--kv-cache-memory", "16MiB",
                                      "--max-num-seqs", "4", NULL});
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    bugs_abort(&bugs);
-    return 0;
-}
-
-static int after(void **state)
-{
-    (void)state;
-    bugs_assert_well(&bugs);
     return 0;
 }
 
@@ -290,18 +276,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_b60_a_body_that_is_too_large_is_refused_before_it_comes,
-                                  after),
-        cmocka_unit_test_teardown(test_b61_what_follows_a_refused_body_gets_its_own_answer, after),
-        cmocka_unit_test_teardown(test_b63_a_chunked_upload_is_answered, after),
-        cmocka_unit_test_teardown(test_b64_two_requests_of_one_id_get_an_answer_each, after),
-        cmocka_unit_test_teardown(test_b64_an_id_of_a_megabyte_is_refused, after),
-        cmocka_unit_test_teardown(test_b65_three_gigabytes_are_refused_by_their_length, after),
-        cmocka_unit_test_teardown(test_b67_wherever_a_client_goes_the_blocks_add_up, after),
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b61_what_follows_a_refused_body_gets_its_own_answer,
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b63_a_chunked_upload_is_answered, bugs_after),
+        cmocka_unit_test_teardown(test_b64_two_requests_of_one_id_get_an_answer_each, bugs_after),
+        cmocka_unit_test_teardown(test_b64_an_id_of_a_megabyte_is_refused, bugs_after),
+        cmocka_unit_test_teardown(test_b65_three_gigabytes_are_refused_by_their_length, bugs_after),
+        cmocka_unit_test_teardown(test_b67_wherever_a_client_goes_the_blocks_add_up, bugs_after),
         cmocka_unit_test_teardown(
-            test_b68_gauges_are_zero_after_a_load_of_aborted_and_refused_requests, after),
+            test_b68_gauges_are_zero_after_a_load_of_aborted_and_refused_requests, bugs_after),
         cmocka_unit_test(test_afterwards_the_cluster_stops_and_leaves_nothing),
     };
     e2e_begin();
     (void)e2e_tiny(MODEL);
-    return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
+    return e2e_finish(cmocka_run_group_tests(tests, setup, bugs_teardown));
 }

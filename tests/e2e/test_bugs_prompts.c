@@ -16,24 +16,8 @@ static struct bugs bugs;
 
 static int setup(void **state)
 {
-    (void)state;
-    bugs_start(&bugs, e2e_smollm2(),
-               (const char *const[]){"--groups", "1", "--kv-cache-memory", "128MiB",
-                                     "--max-model-len", "256", NULL});
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    bugs_abort(&bugs);
-    return 0;
-}
-
-static int after(void **state)
-{
-    (void)state;
-    bugs_assert_well(&bugs);
+    *state = &bugs;
+    bugs_start_real(&bugs);
     return 0;
 }
 
@@ -298,23 +282,23 @@ static void test_afterwards_the_cluster_stops_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_b31_empty_prompts_kill_nobody, after),
-        cmocka_unit_test_teardown(test_b33_null_content_is_empty_content, after),
-        cmocka_unit_test_teardown(test_b34_arguments_null_empty_and_missing_are_none, after),
-        cmocka_unit_test_teardown(test_b35_no_calls_are_no_calls, after),
-        cmocka_unit_test_teardown(test_b37_text_parts_are_lines_of_the_prompt, after),
-        cmocka_unit_test_teardown(test_b38_no_parts_are_empty_content, after),
+        cmocka_unit_test_teardown(test_b31_empty_prompts_kill_nobody, bugs_after),
+        cmocka_unit_test_teardown(test_b33_null_content_is_empty_content, bugs_after),
+        cmocka_unit_test_teardown(test_b34_arguments_null_empty_and_missing_are_none, bugs_after),
+        cmocka_unit_test_teardown(test_b35_no_calls_are_no_calls, bugs_after),
+        cmocka_unit_test_teardown(test_b37_text_parts_are_lines_of_the_prompt, bugs_after),
+        cmocka_unit_test_teardown(test_b38_no_parts_are_empty_content, bugs_after),
         cmocka_unit_test_teardown(
-            test_b39_a_chat_s_prompt_gets_no_token_that_its_template_did_not_write, after),
-        cmocka_unit_test_teardown(test_b40_special_text_in_content_is_text, after),
+            test_b39_a_chat_s_prompt_gets_no_token_that_its_template_did_not_write, bugs_after),
+        cmocka_unit_test_teardown(test_b40_special_text_in_content_is_text, bugs_after),
         cmocka_unit_test_teardown(test_b53_deep_nesting_is_refused_and_its_memory_comes_back,
-                                  after),
-        cmocka_unit_test_teardown(test_b54_surrogates_are_a_character_or_refused, after),
-        cmocka_unit_test_teardown(test_b55_what_is_no_escape_is_refused, after),
-        cmocka_unit_test_teardown(test_b57_bodies_that_are_no_request_are_refused, after),
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b54_surrogates_are_a_character_or_refused, bugs_after),
+        cmocka_unit_test_teardown(test_b55_what_is_no_escape_is_refused, bugs_after),
+        cmocka_unit_test_teardown(test_b57_bodies_that_are_no_request_are_refused, bugs_after),
         cmocka_unit_test(test_afterwards_the_cluster_stops_and_leaves_nothing),
     };
     e2e_begin();
     (void)e2e_smollm2();
-    return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
+    return e2e_finish(cmocka_run_group_tests(tests, setup, bugs_teardown));
 }

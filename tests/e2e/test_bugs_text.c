@@ -14,24 +14,8 @@ static struct bugs bugs;
 
 static int setup(void **state)
 {
-    (void)state;
-    bugs_start(&bugs, e2e_smollm2(),
-               (const char *const[]){"--groups", "1", "--kv-cache-memory", "128MiB",
-                                     "--max-model-len", "256", NULL});
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    bugs_abort(&bugs);
-    return 0;
-}
-
-static int after(void **state)
-{
-    (void)state;
-    bugs_assert_well(&bugs);
+    *state = &bugs;
+    bugs_start_real(&bugs);
     return 0;
 }
 
@@ -259,21 +243,22 @@ static void test_afterwards_the_cluster_stops_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_b05_joined_deltas_are_the_ids_decoded, after),
+        cmocka_unit_test_teardown(test_b05_joined_deltas_are_the_ids_decoded, bugs_after),
         cmocka_unit_test_teardown(test_b08_a_stop_string_ends_the_text_whatever_the_token_borders,
-                                  after),
-        cmocka_unit_test_teardown(test_b10_the_earliest_match_wins_whatever_the_order, after),
-        cmocka_unit_test_teardown(test_b11_an_empty_stop_string_never_ends_an_answer, after),
-        cmocka_unit_test_teardown(test_b12_the_end_token_s_text_is_no_content, after),
-        cmocka_unit_test_teardown(test_b13_max_tokens_0_is_no_missing_one, after),
-        cmocka_unit_test_teardown(test_b14_an_echoed_prompt_is_scored_and_the_next_works, after),
-        cmocka_unit_test_teardown(test_b16_without_max_tokens_the_context_is_the_limit, after),
-        cmocka_unit_test_teardown(test_b17_max_tokens_past_every_integer_is_refused, after),
-        cmocka_unit_test_teardown(test_b18_prompts_that_are_too_long_hold_nothing, after),
-        cmocka_unit_test_teardown(test_b19_the_last_token_of_the_context_counts, after),
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b10_the_earliest_match_wins_whatever_the_order, bugs_after),
+        cmocka_unit_test_teardown(test_b11_an_empty_stop_string_never_ends_an_answer, bugs_after),
+        cmocka_unit_test_teardown(test_b12_the_end_token_s_text_is_no_content, bugs_after),
+        cmocka_unit_test_teardown(test_b13_max_tokens_0_is_no_missing_one, bugs_after),
+        cmocka_unit_test_teardown(test_b14_an_echoed_prompt_is_scored_and_the_next_works,
+                                  bugs_after),
+        cmocka_unit_test_teardown(test_b16_without_max_tokens_the_context_is_the_limit, bugs_after),
+        cmocka_unit_test_teardown(test_b17_max_tokens_past_every_integer_is_refused, bugs_after),
+        cmocka_unit_test_teardown(test_b18_prompts_that_are_too_long_hold_nothing, bugs_after),
+        cmocka_unit_test_teardown(test_b19_the_last_token_of_the_context_counts, bugs_after),
         cmocka_unit_test(test_afterwards_the_cluster_stops_and_leaves_nothing),
     };
     e2e_begin();
     (void)e2e_smollm2();
-    return e2e_finish(cmocka_run_group_tests(tests, setup, teardown));
+    return e2e_finish(cmocka_run_group_tests(tests, setup, bugs_teardown));
 }

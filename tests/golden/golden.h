@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/json.h"
 #include "proto/base/mem.h"
+#include "tests/model_path.h"
 
 #define GOLDEN_SKIPPED 77
 

@@ -7,15 +7,14 @@
 #include "tests/exact/exact.h"
 #include "tests/golden/golden.h"
 
-#define MODEL_FILE "SmolLM2-135M-Instruct.Q4_1.gguf"
 #define SEED 1u
 
-static char model_path[1024];
+static const char *model;
 
 static void play(uint32_t ranks, uint32_t threads, uint32_t schedules, struct exact_counts *totals)
 {
     const struct exact_settings settings = {
-        .model = model_path, .ranks = ranks, .threads = threads, .seed = SEED};
+        .model = model, .ranks = ranks, .threads = threads, .seed = SEED};
     struct exact *exact = NULL;
     struct errmsg err = {""};
     if (exact_open(&settings, &exact, &err) < 0)
@@ -45,29 +44,14 @@ static void test_each_logit_of_200_schedules_has_the_bits_of_the_run_alone(void 
     assert_true(totals.tier_stores > 0 && totals.tier_loads > 0);
 }
 
-/* ${XDG_CACHE_HOME:-~/.cache}/refrain/models, where tests look for models. */
-static bool find_model(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache != NULL && cache[0] != '\0')
-        (void)snprintf(model_path, sizeof(model_path), "%s/refrain/models/%s", cache, MODEL_FILE);
-    else
-        (void)snprintf(model_path, sizeof(model_path), "%s/.cache/refrain/models/%s",
-                       home == NULL ? "" : home, MODEL_FILE);
-    FILE *file = fopen(model_path, "rb");
-    if (file == NULL)
-        return false;
-    (void)fclose(file);
-    return true;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_logit_of_200_schedules_has_the_bits_of_the_run_alone),
     };
-    if (!find_model()) {
-        (void)fprintf(stderr, "skipped: the model %s is not there\n", model_path);
+    model = model_path(SMOLLM2_FILE);
+    if (access(model, R_OK) < 0) {
+        (void)fprintf(stderr, "skipped: the model %s is not there\n", model);
         return GOLDEN_SKIPPED;
     }
     log_init("test", LOG_WARN);

@@ -6,7 +6,6 @@
 #include "tests/golden/golden.h"
 #include "tests/unit/proto/grammar/matching.h"
 
-#define MODEL_FILE "SmolLM2-135M-Instruct.Q4_1.gguf"
 #define STATES 24u
 #define MACHINE_BYTES ((size_t)64 << 20)
 
@@ -79,17 +78,9 @@ static void test_every_bit_is_what_the_matcher_says(void **state)
 
 static struct gguf *open_model(void)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     struct gguf *gguf = NULL;
-    bool given = cache != NULL && cache[0] != '\0';
-    char *path = mem_printf("%s%s/refrain/models/%s",
-                            given          ? cache
-                            : home != NULL ? home
-                                           : "",
-                            given ? "" : "/.cache", MODEL_FILE);
-    if (gguf_open(path, &gguf, NULL) < 0)
+    if (gguf_open(model_path(SMOLLM2_FILE), &gguf, NULL) < 0)
         gguf = NULL;
-    mem_free(path);
     return gguf;
 }
 
@@ -101,7 +92,7 @@ int main(void)
     struct model_card *card = model_card_new();
     struct gguf *gguf = open_model();
     if (gguf == NULL || card_words_from_gguf(gguf, card, NULL) < 0) {
-        (void)fprintf(stderr, "skipped: no %s\n", MODEL_FILE);
+        (void)fprintf(stderr, "skipped: no %s\n", SMOLLM2_FILE);
         return GOLDEN_SKIPPED;
     }
     gguf_close(gguf);

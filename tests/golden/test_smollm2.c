@@ -9,7 +9,6 @@
 #include "tests/golden/golden.h"
 #include "worker/check.h"
 
-#define MODEL_FILE "SmolLM2-135M-Instruct.Q4_1.gguf"
 #define TOP 8
 #define ROWS_MAX 4096
 
@@ -41,7 +40,7 @@ struct run {
     const json_t *text_nll;
 };
 
-static char model_path[1024];
+static const char *model;
 static json_t *golden;
 
 /* --- rows ------------------------------------------------------------------------------------ */
@@ -199,7 +198,7 @@ static void test_default_path_of_each_family_is_within_int8_tolerances(void **st
 {
     const char *family, *missing;
     for (size_t i = 0; (family = backend_cpu_family(i, &missing)) != NULL; i++) {
-        const struct check_settings settings = {.model = model_path,
+        const struct check_settings settings = {.model = model,
                                                 .backend = "cpu",
                                                 .isa = family,
                                                 .threads = 2,
@@ -215,31 +214,15 @@ static void test_default_path_of_each_family_is_within_int8_tolerances(void **st
 static void test_default_path_on_two_ranks_is_within_int8_tolerances(void **state)
 {
     const struct check_settings settings = {
-        .model = model_path, .backend = "cpu", .ranks = 2, .chunk = 256, .tokens_max = 2048};
+        .model = model, .backend = "cpu", .ranks = 2, .chunk = 256, .tokens_max = 2048};
     run_model(&settings, int8, UINT32_MAX, "cpu, 6/2 and 3/1 heads");
 }
 
 static void test_reference_path_on_prompts_and_text_is_within_float32_tolerances(void **state)
 {
     const struct check_settings settings = {
-        .model = model_path, .reference = true, .chunk = 256, .tokens_max = 2048};
+        .model = model, .reference = true, .chunk = 256, .tokens_max = 2048};
     run_model(&settings, float32, 384, "ref");
-}
-
-/* ${XDG_CACHE_HOME:-~/.cache}/refrain/models, where tests look for models. */
-static bool find_model(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache != NULL && cache[0] != '\0')
-        (void)snprintf(model_path, sizeof(model_path), "%s/refrain/models/%s", cache, MODEL_FILE);
-    else
-        (void)snprintf(model_path, sizeof(model_path), "%s/.cache/refrain/models/%s",
-                       home == NULL ? "" : home, MODEL_FILE);
-    FILE *file = fopen(model_path, "rb");
-    if (file == NULL)
-        return false;
-    (void)fclose(file);
-    return true;
 }
 
 int main(void)
@@ -249,8 +232,9 @@ int main(void)
         cmocka_unit_test(test_default_path_on_two_ranks_is_within_int8_tolerances),
         cmocka_unit_test(test_reference_path_on_prompts_and_text_is_within_float32_tolerances),
     };
-    if (!find_model()) {
-        (void)fprintf(stderr, "skipped: the model %s is not there\n", model_path);
+    model = model_path(SMOLLM2_FILE);
+    if (access(model, R_OK) < 0) {
+        (void)fprintf(stderr, "skipped: the model %s is not there\n", model);
         return GOLDEN_SKIPPED;
     }
     golden = golden_read_json(SHARED_DIR "/golden/smollm2-135m-q4_1.json");

@@ -15,6 +15,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
 #include "proto/model_card.h"
+#include "tests/model_path.h"
 
 #define CASES_DIR SHARED_DIR "/cases/tokenizer/"
 
@@ -369,19 +370,6 @@ static inline struct model_card *card_from_tokenizer_json(const char *path)
     mem_free(types);
     json_decref(root);
     return card;
-}
-
-/* Path of a downloaded model, in a static buffer. */
-static inline const char *model_path(const char *name)
-{
-    static char path[1024];
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache != NULL && cache[0] != '\0')
-        (void)snprintf(path, sizeof(path), "%s/refrain/models/%s", cache, name);
-    else
-        (void)snprintf(path, sizeof(path), "%s/.cache/refrain/models/%s", home == NULL ? "" : home,
-                       name);
-    return path;
 }
 
 #endif
