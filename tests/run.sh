@@ -7,7 +7,7 @@
 #   unit    unit tests under ASan + UBSan     threads unit tests with threads under TSan
 #   contract  every op on every backend       golden e2e  Release build
 #   sim     eviction on whole traces, 10^7 operations of the block pool (Release)
-#   lint    clang-tidy                        fuzz    each fuzzer FUZZ_SECONDS (default 30)
+#   lint    clang-tidy                        fuzz    each fuzzer, to FUZZ_SECONDS (default 60)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/common.sh
@@ -16,7 +16,7 @@ STAGES_ALL="format build tidy clang unit sim contract golden e2e threads fuzz li
 STAGES=${*:-$STAGES_ALL}
 LOGS=$PWD/build/logs
 JOBS=${JOBS:-$(nproc)}
-FUZZ_SECONDS=${FUZZ_SECONDS:-30}
+FUZZ_SECONDS=${FUZZ_SECONDS:-60}
 passed=0
 failed=0
 skipped=0
@@ -108,7 +108,7 @@ if wanted threads; then
         { tail -n 60 "$LOGS/threads.log" >&2; count threads 1; }
 fi
 if wanted fuzz; then
-    say "== fuzz ($FUZZ_SECONDS s each)"
+    say "== fuzz (up to $FUZZ_SECONDS s each)"
     build_tree build-asan "fuzzers" >/dev/null -DWITH_FUZZERS=ON || count "fuzzer build" 1
     while read -r name status; do
         count "$name" "$status"
