@@ -14,6 +14,7 @@ void front_regex(const struct grammar_spec *spec, struct graph *graph, uint32_t 
 void front_choice(const struct grammar_spec *spec, struct graph *graph, uint32_t root);
 void front_ebnf(const struct grammar_spec *spec, struct graph *graph, uint32_t root);
 void front_structure(const struct grammar_spec *spec, struct graph *graph, uint32_t root);
+void front_tags(const struct grammar_spec *spec, struct graph *graph, uint32_t root);
 
 /* A value that is valid under the schema, between two nodes. */
 void schema_into(const json_t *root, struct graph *graph, uint32_t from, uint32_t to);

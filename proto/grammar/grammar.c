@@ -24,6 +24,7 @@ static const struct {
     [GRAMMAR_CHOICE] = {"choice", front_choice},
     [GRAMMAR_EBNF] = {"ebnf", front_ebnf},
     [GRAMMAR_STRUCTURE] = {"structure", front_structure},
+    [GRAMMAR_TAGS] = {"structural_tag", front_tags},
 };
 
 const char *grammar_kind_name(enum grammar_kind kind)

@@ -1,4 +1,4 @@
-/* grammar.h - what an answer may be: a text of one of six kinds -> an automaton over bytes.
+/* grammar.h - what an answer may be: a text of one of seven kinds -> an automaton over bytes.
  *
  *   router   compiles to refuse what cannot be served, sends kind and text on
  *   worker   compiles again, and asks the automaton which tokens may come next (machine.h)
@@ -24,6 +24,7 @@ enum grammar_kind {
     GRAMMAR_EBNF,        /* GBNF: root ::= ... */
     GRAMMAR_STRUCTURE,   /* {"alternatives":[{"begin":str,"schema":object|bool,"end":str},...],
                           *  "min":1,"max":N,"separator":str}: begin, a JSON value, end; repeated */
+    GRAMMAR_TAGS,        /* structural tags: free text with tags in it (tags.c) */
     GRAMMAR_KINDS
 };
 

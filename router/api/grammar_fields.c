@@ -10,7 +10,7 @@ static const struct {
 } kinds[] = {
     {"guided_json", "json", GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", GRAMMAR_REGEX},
     {"guided_choice", "choice", GRAMMAR_CHOICE},  {"guided_grammar", "grammar", GRAMMAR_EBNF},
-    {NULL, "json_object", GRAMMAR_JSON_OBJECT},
+    {NULL, "json_object", GRAMMAR_JSON_OBJECT},   {NULL, "structural_tag", GRAMMAR_TAGS},
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -64,6 +64,10 @@ static int set_any(struct field_reader *reader, const char *param, enum grammar_
         if (!text && !json_is_object(value) && !json_is_boolean(value))
             return wrong(reader, param, "a schema: an object, or its JSON as a string", value);
         break;
+    case GRAMMAR_TAGS:
+        if (!text && !json_is_object(value))
+            return wrong(reader, param, "an object, or its JSON as a string", value);
+        break;
     case GRAMMAR_CHOICE:
         if (!json_is_array(value))
             return wrong(reader, param, "a list of strings", value);
@@ -99,10 +103,6 @@ int grammar_fields_read_structured(struct field_reader *reader, const struct fie
 
     if (!json_is_object(value))
         return wrong(reader, field->name, "an object", value);
-    if (json_object_get(value, "structural_tag") &&
-        !json_is_null(json_object_get(value, "structural_tag")))
-        return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
-                             "'structured_outputs.structural_tag' is not supported.");
     for (size_t i = 0; i < KINDS && r == 0; i++) {
         const json_t *one = json_object_get(value, kinds[i].structured);
         if (!one || json_is_null(one) || json_is_false(one))
@@ -110,7 +110,7 @@ int grammar_fields_read_structured(struct field_reader *reader, const struct fie
         if (!other && request->grammar.kind != GRAMMAR_NONE)
             return api_error_bad(reader->error, field->name,
                                  "'structured_outputs' must hold one of json, regex, choice, "
-                                 "grammar and json_object.");
+                                 "grammar, json_object and structural_tag.");
         r = set_any(reader, field->name, kinds[i].kind, one);
     }
     return r;
@@ -145,11 +145,14 @@ int grammar_fields_read_response_format(struct field_reader *reader, const struc
         return set_grammar(reader, field->name, GRAMMAR_JSON_OBJECT, "", 0);
     if (strcmp(type, "json_schema") == 0)
         return read_json_schema(reader, field->name, value);
-    if (strcmp(type, "structural_tag") == 0 || strcmp(type, "grammar") == 0)
+    if (strcmp(type, "structural_tag") == 0)
+        return set_json(reader, field->name, GRAMMAR_TAGS, value);
+    if (strcmp(type, "grammar") == 0)
         return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
                              "'response_format' of type '%s' is not supported.", type);
     return api_error_bad(reader->error, field->name,
-                         "'response_format.type' must be text, json_object or json_schema.");
+                         "'response_format.type' must be text, json_object, json_schema or "
+                         "structural_tag.");
 }
 
 int grammar_fields_check(struct grammar_store *store, const struct api_request *request,

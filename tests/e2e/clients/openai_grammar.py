@@ -105,6 +105,13 @@ def check_guided(client, model):
             "structured_outputs": {"json": {"type": "array", "items": {"type": "boolean"},
                                             "minItems": 2, "maxItems": 2}}})
         check("structured_outputs", [type(v) for v in json.loads(text)] == [bool, bool], text)
+        tag = {"begin": "<call=f>", "end": "</call>", "content": {
+            "type": "json_schema", "json_schema": {"type": "integer", "minimum": 0}}}
+        text, finish = ask(client, model, temperature=temperature, seed=5, extra_body={
+            "response_format": {"type": "structural_tag", "format": {
+                "type": "triggered_tags", "triggers": ["<call="], "tags": [tag],
+                "at_least_one": True, "stop_after_first": True}}})
+        check("structural_tag", re.fullmatch(r"<call=f>\d+</call>", text) and finish == "stop", text)
 
 
 class Pet(pydantic.BaseModel):

@@ -42,6 +42,11 @@ static const struct grammar_spec specs[] = {
      "{}}},\"end\":\"b\"}],\"min\":2,\"max\":9,\"separator\":\"\\n\"}",
      0},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"date\"}", 0},
+    {GRAMMAR_TAGS,
+     "{\"structures\":[{\"begin\":\"aab\",\"schema\":{\"type\":\"array\"},\"end\":\"b\"},"
+     "{\"begin\":\"2024\",\"schema\":{\"type\":\"string\"},\"end\":\"-\"}],"
+     "\"triggers\":[\"aa\",\"20\"]}",
+     0},
 };
 #define SPECS (sizeof(specs) / sizeof(specs[0]))
 

@@ -77,6 +77,10 @@ static void test_every_spelling_arrives(void **state)
     check("\"guided_grammar\":\"root ::= \\\"a\\\"\"", GRAMMAR_EBNF, "root ::= \"a\"",
           "guided_grammar");
     check("\"structured_outputs\":{\"regex\":\"b\"}", GRAMMAR_REGEX, "b", "structured_outputs");
+    check("\"structured_outputs\":{\"structural_tag\":\"{}\"}", GRAMMAR_TAGS, "{}",
+          "structured_outputs");
+    check("\"response_format\":{\"type\":\"structural_tag\",\"triggers\":[]}", GRAMMAR_TAGS,
+          "{\"type\":\"structural_tag\",\"triggers\":[]}", "response_format");
     check("\"structured_outputs\":{\"json_object\":true}", GRAMMAR_JSON_OBJECT, "",
           "structured_outputs");
     check("\"structured_outputs\":{\"json_object\":false,\"choice\":[\"x\"]}", GRAMMAR_CHOICE,
@@ -92,14 +96,13 @@ static void test_two_grammars_and_wrong_shapes_are_refused(void **state)
            "'response_format' and 'guided_regex' exclude");
     refuse("\"structured_outputs\":{\"regex\":\"a\",\"json\":{}}", "structured_outputs", "one of");
     refuse("\"structured_outputs\":[]", "structured_outputs", "an object");
-    refuse("\"structured_outputs\":{\"structural_tag\":\"x\"}", "structured_outputs",
-           "not supported");
+    refuse("\"structured_outputs\":{\"structural_tag\":3}", "structured_outputs", "an object");
     refuse("\"guided_json\":3", "guided_json", "a schema");
     refuse("\"guided_regex\":{}", "guided_regex", "a string");
     refuse("\"guided_choice\":\"a\"", "guided_choice", "a list");
     refuse("\"response_format\":{}", "response_format", "'type'");
     refuse("\"response_format\":{\"type\":\"yaml\"}", "response_format", "json_schema");
-    refuse("\"response_format\":{\"type\":\"structural_tag\"}", "response_format", "not supported");
+    refuse("\"response_format\":{\"type\":\"grammar\"}", "response_format", "not supported");
     refuse("\"response_format\":{\"type\":\"json_schema\"}", "response_format", "'json_schema'");
     refuse("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\"}}",
            "response_format", "must be an object");
