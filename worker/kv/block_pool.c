@@ -20,6 +20,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "worker/kv/block_pool_internal.h"
+#include "worker/kv/window_blocks.h"
 
 #define BLOCKS_MAX (UINT32_MAX / 8)
 
@@ -123,6 +124,8 @@ static int pool_init(struct block_pool *pool, const struct block_pool_settings *
                             sizeof(*pool->blocks));
     if (r == 0)
         r = evicted_init(&pool->evicted);
+    if (r == 0 && settings->window_blocks > 0)
+        r = windows_new(pool, settings->window_tokens, settings->window_blocks);
     if (r < 0)
         return r;
     pool->eviction = settings->eviction != NULL ? settings->eviction : eviction_policies[0];
@@ -135,6 +138,10 @@ int block_pool_new(const struct block_pool_settings *settings, struct block_pool
     if (settings->blocks_total == 0 || settings->blocks_total > BLOCKS_MAX)
         return errmsg_set(err, -EINVAL, "KV pool of %u blocks: must be 1 to %u",
                           settings->blocks_total, BLOCKS_MAX);
+    if ((settings->window_blocks > 0) != (settings->window_tokens >= 2) ||
+        settings->window_blocks > BLOCKS_MAX)
+        return errmsg_set(err, -EINVAL, "%u window blocks of a window of %u tokens",
+                          settings->window_blocks, settings->window_tokens);
     struct block_pool *pool = mem_zalloc(sizeof(*pool));
     int r = pool_init(pool, settings);
     if (r < 0) {
@@ -152,6 +159,7 @@ void block_pool_free(struct block_pool *pool)
         return;
     if (pool->eviction != NULL)
         pool->eviction->done(pool);
+    windows_free(pool);
     evicted_done(&pool->evicted);
     hash_index_done(&pool->by_parent);
     hash_index_done(&pool->by_hash);
@@ -178,7 +186,13 @@ static void tell_loss(struct block_pool *pool, uint32_t id, enum block_loss why)
         pool->events.on_evict(pool->events.evict_user, &evicted);
 }
 
-void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why)
+bool block_is_useless(const struct block_pool *pool, uint32_t id)
+{
+    return pool->windows != NULL && id != BLOCK_NONE && pool->blocks[id].state == BLOCK_CACHED &&
+           pool->blocks[id].children == 0 && window_of_block(pool, id) == BLOCK_NONE;
+}
+
+static void lose_one(struct block_pool *pool, uint32_t id, enum block_loss why)
 {
     uint32_t parent_id = pool->blocks[id].parent_id;
 
@@ -191,6 +205,19 @@ void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why)
     if (pool->eviction->on_leaf != NULL && parent_id != BLOCK_NONE &&
         pool->blocks[parent_id].state == BLOCK_CACHED && pool->blocks[parent_id].children == 0)
         pool->eviction->on_leaf(pool, parent_id);
+}
+
+void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why)
+{
+    uint32_t parent_id = pool->blocks[id].parent_id;
+
+    lose_one(pool, id, why);
+    if (why == BLOCK_LOSSES)
+        return; /* its parent gets another child at once */
+    for (id = parent_id; block_is_useless(pool, id); id = parent_id) {
+        parent_id = pool->blocks[id].parent_id;
+        lose_one(pool, id, why);
+    }
 }
 
 static void evict_one(struct block_pool *pool)
@@ -277,9 +304,12 @@ static void let_go(struct block_pool *pool, uint32_t id)
         return;
     }
     for (;;) {
+        uint32_t parent_id = block->parent_id;
         block_set_state(pool, id, BLOCK_CACHED);
         pool->eviction->on_cached(pool, id); /* before its parent: evicted before it */
-        id = block->parent_id;
+        if (block_is_useless(pool, id))
+            block_lose(pool, id, BLOCK_LOST_CAPACITY);
+        id = parent_id;
         if (id == BLOCK_NONE)
             return;
         block = &pool->blocks[id];

@@ -94,7 +94,10 @@ struct block_pool_settings {
     bool prefix_caching; /* false: seal() keeps blocks PRIVATE, so nothing is ever found */
     const struct eviction_policy *eviction; /* NULL: eviction_policies[0] */
     uint32_t pinned_blocks_max;             /* held by leases at once; 0: nothing can be pinned */
-    struct block_events events;             /* each may be NULL */
+    /* Of the layers that slide, whose KV lies in blocks of its own (window_blocks.h): how far one
+     * sees, at least 2, and how many blocks there are. 0 and 0: no layer has. */
+    uint32_t window_tokens, window_blocks;
+    struct block_events events; /* each may be NULL */
 };
 
 /* 0; -EINVAL: too few or too many blocks; -ENOMEM. */
@@ -130,8 +133,9 @@ uint32_t block_pool_match_root(struct block_pool *pool, struct block_hash root,
                                const struct block_hash *hashes, const uint32_t *ids, uint32_t count,
                                uint32_t *ret_ids);
 /* A findable child of `parent` (or of the root: first) whose leading tokens agree the longest with
- * ids[0..count): its id and *ret_tokens (1..15, or 16), BLOCK_NONE when no token agrees. For
- * token-granular reuse: the caller references it, copies the head, and lets go. */
+ * ids[0..count), and whose window block is there: its id and *ret_tokens (1..15, or 16), BLOCK_NONE
+ * when no token agrees. For token-granular reuse: the caller references it, copies the head, and
+ * lets go. */
 uint32_t block_pool_match_partial(struct block_pool *pool, struct block_hash parent,
                                   const uint32_t *ids, uint32_t count, uint32_t *ret_tokens);
 /* Take references on matched blocks (CACHED ones become SHARED). */
@@ -154,6 +158,10 @@ enum block_state block_pool_state(const struct block_pool *pool, uint32_t id);
 uint32_t block_pool_refs(const struct block_pool *pool, uint32_t id);
 /* Computed tokens published in the block: 0, a tail's 1..15, or 16. */
 uint32_t block_pool_tokens(const struct block_pool *pool, uint32_t id);
+/* Is it a full published block behind `parent_id` (BLOCK_NONE: the first, under root `parent`),
+ * with these 16 ids? */
+bool block_pool_holds(const struct block_pool *pool, uint32_t id, uint32_t parent_id,
+                      struct block_hash parent, const uint32_t *ids);
 /* The block published under `hash`, or BLOCK_NONE. */
 uint32_t block_pool_find(const struct block_pool *pool, struct block_hash hash);
 bool block_pool_has_children(const struct block_pool *pool, struct block_hash parent);

@@ -32,8 +32,11 @@ struct block_list {
 struct pin {
     struct block_hash root, last; /* of the chain that was asked for */
     uint64_t expires_ns;
-    uint32_t id; /* the last block that was found: one reference */
+    uint32_t id;      /* the last block that was found: one reference */
+    uint32_t windows; /* from it up: so many window blocks are held */
 };
+
+struct windows; /* window_blocks.c */
 
 struct block_pool {
     struct block *blocks;
@@ -45,10 +48,11 @@ struct block_pool {
     struct hash_index by_hash;   /* full published blocks */
     struct hash_index by_parent; /* the newest child of each parent hash */
     struct evicted evicted;
+    struct windows *windows; /* NULL: no layer slides */
     struct block_events events;
     struct pin pins[PINS_MAX]; /* counts.pins of them, in no order */
     uint64_t pins_due_ns;      /* the first to end */
-    uint32_t pinned_blocks_max;
+    uint32_t pinned_blocks_max, pinned_windows;
     struct block_counts counts;
     uint64_t digest;
 };
@@ -65,6 +69,15 @@ void block_set_state(struct block_pool *pool, uint32_t id, enum block_state next
 /* A CACHED block without children becomes EMPTY and is no longer the policy's. `why` BLOCK_LOSSES:
  * nothing is lost, its tokens are in a newer block. */
 void block_lose(struct block_pool *pool, uint32_t id, enum block_loss why);
+
+/* window_blocks.c; all but the first only where pool->windows is not NULL. */
+int windows_new(struct block_pool *pool, uint32_t tokens, uint32_t total);
+void windows_free(struct block_pool *pool);
+void windows_on_published(struct block_pool *pool, uint32_t id);
+void windows_on_unpublished(struct block_pool *pool, uint32_t id);
+void windows_check(const struct block_pool *pool);
+/* CACHED, and no prefix that ends in it could be used: it has no child and no window block. */
+bool block_is_useless(const struct block_pool *pool, uint32_t id);
 
 /* How many leading ids[0..count) are the block's published ones. */
 uint32_t block_common_tokens(const struct block *block, const uint32_t *ids, uint32_t count);

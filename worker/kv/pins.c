@@ -1,4 +1,5 @@
-/* pins.c - leases on prefixes: their blocks stay until the lease ends.
+/* pins.c - leases on prefixes: their blocks stay until the lease ends, and the window blocks that a
+ * hit on all of the prefix needs.
  *
  *   pin(chain) --> one reference on the last block found; a SHARED block holds its parents
  *   expire, unpin, break --> the reference goes, the blocks are CACHED like any other
@@ -13,6 +14,7 @@
 
 #include "proto/base/assert.h"
 #include "worker/kv/block_pool_internal.h"
+#include "worker/kv/window_blocks.h"
 
 /* All of the chain that ends with `id`: one lease more or less. */
 static void count_chain(struct block_pool *pool, uint32_t id, bool more)
@@ -36,14 +38,57 @@ static void find_next_expiry(struct block_pool *pool)
             pool->pins_due_ns = pool->pins[i].expires_ns;
 }
 
+/* The lease's reference, and its window blocks before. */
+static void release(struct block_pool *pool, const struct pin *pin)
+{
+    uint32_t at = pin->id;
+
+    for (uint32_t i = 0; i < pin->windows; i++, at = pool->blocks[at].parent_id)
+        window_release(pool, &at, 1, false);
+    pool->pinned_windows -= pin->windows;
+    block_pool_unref(pool, &pin->id, 1);
+}
+
+/* Cut what was found to what can be used: its last window is there. *ret_windows of it are held. */
+static uint32_t usable_blocks(const struct block_pool *pool, const uint32_t *ids, uint32_t found,
+                              uint32_t *ret_windows)
+{
+    uint32_t tokens = window_tokens(pool);
+
+    *ret_windows = 0;
+    while (tokens > 0 && found > 0) {
+        uint32_t first = window_first_block(tokens, found * BLOCK_TOKENS);
+        uint32_t run = window_run(pool, ids, found);
+        if (run <= first) {
+            *ret_windows = found - first;
+            break;
+        }
+        found = run - 1;
+    }
+    return found;
+}
+
+/* Half of the window blocks at most, each lease's counted apart. `more` may be negative. */
+static int check_windows(const struct block_pool *pool, uint32_t more, struct errmsg *err)
+{
+    struct window_counts counts;
+
+    window_get_counts(pool, &counts);
+    if (more == 0 || (int32_t)more < 0 || pool->pinned_windows + more <= counts.total / 2)
+        return 0;
+    return errmsg_set(err, -ENOSPC,
+                      "%u window blocks are pinned and %u more were to be: at most %u of %u",
+                      pool->pinned_windows, more, counts.total / 2, counts.total);
+}
+
 static void let_go(struct block_pool *pool, uint32_t i)
 {
-    uint32_t id = pool->pins[i].id;
+    struct pin pin = pool->pins[i];
 
     ASSERT(i < pool->counts.pins);
     pool->pins[i] = pool->pins[--pool->counts.pins];
-    count_chain(pool, id, false);
-    block_pool_unref(pool, &id, 1);
+    count_chain(pool, pin.id, false);
+    release(pool, &pin);
     find_next_expiry(pool);
 }
 
@@ -65,11 +110,17 @@ int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uin
     uint32_t found =
         block_pool_match_root(pool, chain->root, chain->hashes, chain->ids, chain->count, scratch);
     struct pin *pin = find(pool, chain->root, last);
+    uint32_t windows;
+    int r;
+    found = usable_blocks(pool, scratch, found, &windows);
     if (found == 0)
         return errmsg_set(err, -ENOENT, "none of the %u blocks is cached", chain->count);
     uint32_t id = scratch[found - 1];
     if (pin == NULL && pool->counts.pins == PINS_MAX)
         return errmsg_set(err, -ENOSPC, "%u prefixes are pinned: at most %u", PINS_MAX, PINS_MAX);
+    r = check_windows(pool, windows - (pin != NULL ? pin->windows : 0), err);
+    if (r < 0)
+        return r;
     count_chain(pool, id, true);
     if (pin != NULL)
         count_chain(pool, pin->id, false);
@@ -81,11 +132,14 @@ int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uin
                           pool->counts.pinned, found, pool->pinned_blocks_max, pool->blocks_total);
     }
     block_pool_ref(pool, id);
+    if (windows > 0)
+        window_hold(pool, scratch + found - windows, windows);
+    pool->pinned_windows += windows;
     if (pin != NULL) {
-        block_pool_unref(pool, &pin->id, 1);
+        release(pool, pin);
         *pin = pool->pins[--pool->counts.pins];
     }
-    pool->pins[pool->counts.pins++] = (struct pin){chain->root, last, expires_ns, id};
+    pool->pins[pool->counts.pins++] = (struct pin){chain->root, last, expires_ns, id, windows};
     find_next_expiry(pool);
     *ret_blocks = found;
     return 0;

@@ -139,6 +139,8 @@ void block_pool_check(const struct block_pool *pool)
     }
     check_totals(pool, &tally);
     check_pins(pool);
+    if (pool->windows != NULL)
+        windows_check(pool);
     pool->eviction->check(pool);
     mem_free(tally.pins);
     mem_free(tally.children);

@@ -12,6 +12,7 @@
 
 #include "proto/base/assert.h"
 #include "worker/kv/block_pool_internal.h"
+#include "worker/kv/window_blocks.h"
 
 #define SIBLINGS_MAX 64
 
@@ -37,6 +38,8 @@ void block_publish(struct block_pool *pool, uint32_t id, uint32_t parent_id,
     if (parent_id != BLOCK_NONE)
         pool->blocks[parent_id].children++;
     block_pin_parent(pool, id);
+    if (pool->windows != NULL)
+        windows_on_published(pool, id);
 }
 
 static void leave_siblings(struct block_pool *pool, uint32_t id)
@@ -70,6 +73,8 @@ void block_unpublish(struct block_pool *pool, uint32_t id)
         ASSERT(pool->blocks[block->parent_id].children > 0);
         pool->blocks[block->parent_id].children--;
     }
+    if (pool->windows != NULL)
+        windows_on_unpublished(pool, id);
     block->parent_id = BLOCK_NONE;
     block->tokens = 0;
     block_set_state(pool, id, BLOCK_EMPTY);
@@ -193,8 +198,9 @@ uint32_t block_pool_match_partial(struct block_pool *pool, struct block_hash par
 
     for (uint32_t n = 0; at != BLOCK_NONE && n < SIBLINGS_MAX; n++) {
         const struct block *block = &pool->blocks[at];
+        bool usable = pool->windows == NULL || window_of_block(pool, at) != BLOCK_NONE;
         uint32_t common =
-            block->parent_id == parent_id ? block_common_tokens(block, ids, count) : 0;
+            usable && block->parent_id == parent_id ? block_common_tokens(block, ids, count) : 0;
         if (common > best_tokens) { /* a tie goes to the newest */
             best = at;
             best_tokens = common;
@@ -204,6 +210,17 @@ uint32_t block_pool_match_partial(struct block_pool *pool, struct block_hash par
     if (best != BLOCK_NONE)
         *ret_tokens = best_tokens;
     return best;
+}
+
+bool block_pool_holds(const struct block_pool *pool, uint32_t id, uint32_t parent_id,
+                      struct block_hash parent, const uint32_t *ids)
+{
+    const struct block *block = &pool->blocks[id];
+
+    ASSERT(id < pool->blocks_total);
+    return block->tokens == BLOCK_TOKENS && block->parent_id == parent_id &&
+           block_hash_equal(block->parent, parent) &&
+           memcmp(block->ids, ids, sizeof(block->ids)) == 0;
 }
 
 uint32_t block_pool_find(const struct block_pool *pool, struct block_hash hash)

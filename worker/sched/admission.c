@@ -3,6 +3,7 @@
  *   waiting, in order:  reuse = full blocks found + head of one more block, cached or of one that
  *                       runs
  *     next block is being computed by a running prefill?  -> hold: look again in the next step
+ *     layers slide?  reuse is cut to where the last window is there  (worker/kv/window_blocks.h)
  *     the chain goes on in slower tiers?                  -> copied into fresh blocks (tier_lookup)
  *     blocks for all that is not found, plus watermark?   -> admit
  *     held, or does not fit                               -> at most BYPASS_MAX later ones may pass
@@ -16,6 +17,7 @@
  * block. A copy's source is referenced until commit, so that nothing taken in this plan can evict
  * it. Cost: a step looks at CANDIDATES_MAX requests at most. */
 #include "proto/base/assert.h"
+#include "worker/kv/window_blocks.h"
 #include "worker/sched/scheduler_internal.h"
 
 #define BYPASS_MAX 8u
@@ -23,7 +25,8 @@
 #define CANDIDATES_MAX 64u
 
 struct reuse {
-    uint32_t blocks;        /* full blocks found; their ids are in scheduler->scratch */
+    uint32_t found;         /* full blocks found; their ids are in scheduler->scratch; of these */
+    uint32_t blocks;        /* so many can be used: the window behind them is there */
     uint32_t copy_from;     /* BLOCK_NONE: no head to copy */
     uint32_t copy_tokens;   /* 0 then */
     struct tier_found tier; /* after the full blocks found: more of them, and a head, in tiers */
@@ -83,22 +86,51 @@ static void find_running_head(const struct scheduler *s, const struct sequence *
     }
 }
 
+/* The head of the block after those that are used. */
+static void find_head(const struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
+{
+    uint32_t done = reuse->blocks * BLOCK_TOKENS;
+    uint32_t rest = usable_tokens(seq) - done;
+
+    if (rest > BLOCK_TOKENS)
+        rest = BLOCK_TOKENS;
+    if (rest > 0)
+        reuse->copy_from = block_pool_match_partial(s->pool, parent_of(seq, reuse->blocks),
+                                                    seq->ids + done, rest, &reuse->copy_tokens);
+    if (reuse->copy_tokens < rest)
+        find_running_head(s, seq, rest, reuse);
+}
+
+/* The longest prefix whose last window is there. The further a run of window blocks goes, the more
+ * of it lies behind the window, so where the end of a run cannot be used, nothing before it in the
+ * run can. */
+static void cut_to_windows(const struct scheduler *s, const struct sequence *seq, bool heads,
+                           struct reuse *reuse)
+{
+    for (;;) {
+        uint32_t run = window_run(s->pool, s->scratch, reuse->blocks);
+        reuse->copy_from = BLOCK_NONE;
+        reuse->copy_tokens = 0;
+        if (heads)
+            find_head(s, seq, reuse);
+        if (run <= window_first_block(s->window_tokens, reused_tokens(reuse)))
+            return;
+        reuse->blocks = run - 1;
+    }
+}
+
 static void find_reuse(struct scheduler *s, const struct sequence *seq, struct reuse *ret_reuse)
 {
     struct reuse reuse = {.copy_from = BLOCK_NONE};
 
     if (may_reuse(s, seq)) {
-        reuse.blocks = block_pool_match_root(s->pool, seq->params.root, seq->hashes, seq->ids,
-                                             usable_tokens(seq) / BLOCK_TOKENS, s->scratch);
-        uint32_t done = reuse.blocks * BLOCK_TOKENS;
-        uint32_t rest = usable_tokens(seq) - done;
-        if (rest > BLOCK_TOKENS)
-            rest = BLOCK_TOKENS;
-        if (rest > 0)
-            reuse.copy_from = block_pool_match_partial(s->pool, parent_of(seq, reuse.blocks),
-                                                       seq->ids + done, rest, &reuse.copy_tokens);
-        if (reuse.copy_tokens < rest)
-            find_running_head(s, seq, rest, &reuse);
+        reuse.found = block_pool_match_root(s->pool, seq->params.root, seq->hashes, seq->ids,
+                                            usable_tokens(seq) / BLOCK_TOKENS, s->scratch);
+        reuse.blocks = reuse.found;
+        if (s->window_tokens > 0)
+            cut_to_windows(s, seq, true, &reuse);
+        else
+            find_head(s, seq, &reuse);
     }
     *ret_reuse = reuse;
 }
@@ -148,8 +180,26 @@ static bool is_held(const struct scheduler *s, struct sequence *seq, const struc
     return false;
 }
 
+/* Room for the window blocks of the prefill? The same rules. */
+static bool windows_fit(const struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
+{
+    uint32_t computed = reused_tokens(reuse), room = window_available(s->pool);
+    uint32_t first = window_first_block(s->window_tokens, computed);
+    uint32_t need = scheduler_window_end(s, seq, computed) - reuse->blocks;
+
+    if (s->running_count > 0)
+        need += s->window_watermark;
+    for (uint32_t i = first; i < reuse->blocks; i++)
+        need += window_is_idle(s->pool, s->scratch[i]);
+    if (reuse->copy_from == BLOCK_NONE || need != room ||
+        !window_is_idle(s->pool, reuse->copy_from))
+        return need <= room;
+    cut_to_windows(s, seq, false, reuse); /* without the head the window begins earlier */
+    return windows_fit(s, seq, reuse);
+}
+
 /* Room for the whole prompt? Drops the copy where only its source is in the way. */
-static bool fits(const struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
+static bool blocks_fit(const struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
 {
     uint32_t blocks = (seq->ids_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     uint32_t need = blocks - reuse->blocks;
@@ -160,10 +210,28 @@ static bool fits(const struct scheduler *s, const struct sequence *seq, struct r
     for (uint32_t i = 0; i < reuse->blocks; i++) /* found, but so far counted as available */
         need += block_pool_state(s->pool, s->scratch[i]) == BLOCK_CACHED;
     if (reuse->copy_from != BLOCK_NONE && need == room &&
-        block_pool_state(s->pool, reuse->copy_from) == BLOCK_CACHED)
-        *reuse =
-            (struct reuse){.blocks = reuse->blocks, .copy_from = BLOCK_NONE, .tier = reuse->tier};
+        block_pool_state(s->pool, reuse->copy_from) == BLOCK_CACHED) {
+        reuse->copy_from = BLOCK_NONE;
+        reuse->copy_tokens = 0;
+        if (s->window_tokens > 0) {
+            cut_to_windows(s, seq, false, reuse); /* the window begins earlier now */
+            return blocks_fit(s, seq, reuse);
+        }
+    }
     return need <= room;
+}
+
+static bool fits(const struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
+{
+    if (!blocks_fit(s, seq, reuse))
+        return false;
+    if (s->window_tokens == 0)
+        return true;
+    bool copies = reuse->copy_from != BLOCK_NONE;
+    bool fit = windows_fit(s, seq, reuse);
+    if (fit && copies && reuse->copy_from == BLOCK_NONE) /* fewer blocks may be found now */
+        fit = blocks_fit(s, seq, reuse);
+    return fit;
 }
 
 static const char *miss_word(const struct scheduler *s, const struct sequence *seq,
@@ -176,6 +244,8 @@ static const char *miss_word(const struct scheduler *s, const struct sequence *s
         return "";
     if (!may_reuse(s, seq))
         return "off";
+    if (reuse->blocks < reuse->found) /* its window was */
+        return "evicted";
     if (next < seq->hashes_count && block_pool_evicted(s->pool, seq->hashes[next]))
         return "evicted";
     if (reuse->copy_from != BLOCK_NONE) /* a tail that we agree with to its end just goes on */
@@ -227,6 +297,31 @@ static void load_from_tiers(struct scheduler *s, struct sequence *seq, const str
     tiers->load(tiers->user, &reuse->tier, seq->table.ids + reuse->blocks);
 }
 
+/* Before anything is taken, as with the blocks: what is found must not be evicted for it. */
+static void hold_windows(struct scheduler *s, struct sequence *seq, const struct reuse *reuse)
+{
+    uint32_t first = window_first_block(s->window_tokens, reused_tokens(reuse));
+
+    block_table_adopt_windows(&seq->table, s->pool, first);
+    if (reuse->copy_from != BLOCK_NONE)
+        window_hold(s->pool, &reuse->copy_from, 1);
+}
+
+static void add_copy(struct scheduler *s, const struct sequence *seq, const struct reuse *reuse)
+{
+    struct plan_copy copy = {.from = reuse->copy_from,
+                             .to = seq->table.ids[reuse->blocks],
+                             .tokens = reuse->copy_tokens,
+                             .window_from = BLOCK_NONE,
+                             .window_to = BLOCK_NONE};
+
+    if (s->window_tokens > 0) {
+        copy.window_from = window_of_block(s->pool, copy.from);
+        copy.window_to = window_of_block(s->pool, copy.to);
+    }
+    s->copies[s->copies_count++] = copy;
+}
+
 static void admit(struct scheduler *s, struct sequence *seq, const struct reuse *reuse,
                   uint64_t now_ns)
 {
@@ -239,13 +334,17 @@ static void admit(struct scheduler *s, struct sequence *seq, const struct reuse 
     block_table_adopt(&seq->table, s->scratch, reuse->blocks);
     if (reuse->copy_from != BLOCK_NONE)
         block_pool_ref(s->pool, reuse->copy_from);
+    if (s->window_tokens > 0)
+        hold_windows(s, seq, reuse);
     r = block_table_grow(&seq->table, s->pool, seq->ids_count);
     ASSERT(r == 0); /* fits() counted */
+    if (s->window_tokens > 0)
+        r = block_table_cover(&seq->table, s->pool,
+                              scheduler_window_end(s, seq, reused_tokens(reuse)));
+    ASSERT(r == 0);
     load_from_tiers(s, seq, reuse);
     if (reuse->copy_from != BLOCK_NONE)
-        s->copies[s->copies_count++] = (struct plan_copy){.from = reuse->copy_from,
-                                                          .to = seq->table.ids[reuse->blocks],
-                                                          .tokens = reuse->copy_tokens};
+        add_copy(s, seq, reuse);
     seq->sealed = reuse->blocks;
     seq->computed = reused_tokens(reuse);
     list_remove(&seq->link);

@@ -28,9 +28,26 @@ static void preempt(struct scheduler *s, struct sequence *seq)
     scheduler_enqueue_waiting(s, seq);
 }
 
+void preempt_last(struct scheduler *s)
+{
+    ASSERT(s->running_count > 0);
+    if (s->running_count > 1 || !block_pool_break_pin(s->pool))
+        preempt(s, LIST_ENTRY(s->running.prev, struct sequence, link));
+}
+
+/* Block and window block. */
+static int grow(struct scheduler *s, struct sequence *seq)
+{
+    int r = block_table_grow(&seq->table, s->pool, seq->ids_count);
+
+    if (r == 0 && s->window_tokens > 0)
+        r = block_table_cover(&seq->table, s->pool, seq->table.count);
+    return r;
+}
+
 bool preempt_make_room(struct scheduler *s, struct sequence *seq)
 {
-    while (block_table_grow(&seq->table, s->pool, seq->ids_count) == -ENOSPC) {
+    while (grow(s, seq) == -ENOSPC) {
         struct sequence *victim = LIST_ENTRY(s->running.prev, struct sequence, link);
         ASSERT(s->running_count > 0);
         if (s->running_count == 1 && block_pool_break_pin(s->pool))

@@ -5,7 +5,8 @@
  *              +------- preempt ------+
  *
  *   plan:    expire, decodes (rank order, making room), prefill chunks, admissions
- *   commit:  let copies' sources go, computed += rows, seal, append tokens, finish, report
+ *   commit:  let copies' sources go, computed += rows, seal, move windows, append tokens, finish,
+ *            report
  *
  * Why decodes first: a started answer must not stall behind a long prompt. Why prefills go before
  * admissions: what is begun holds blocks and ends the sooner. Why fewer run than sequences_max
@@ -44,10 +45,14 @@ int scheduler_new(const struct scheduler_settings *settings, struct block_pool *
     if (settings->context_tokens_max < 2)
         return errmsg_set(err, -EINVAL, "context of %u tokens: must be at least 2",
                           settings->context_tokens_max);
+    int r = scheduler_check_windows(settings, pool, err);
+    if (r < 0)
+        return r;
     block_pool_counts(pool, &counts);
     struct scheduler *s = mem_zalloc(sizeof(*s));
     s->settings = *settings;
     s->pool = pool;
+    scheduler_set_windows(s);
     list_init(&s->waiting);
     list_init(&s->running);
     list_init(&s->finished);
@@ -282,6 +287,12 @@ uint32_t scheduler_chunk_rows(const struct scheduler *s, const struct sequence *
         uint32_t rows = seq->scored - computed + SCORED_ROWS_MAX - s->scored_rows;
         limits.step_tokens = rows < limits.step_tokens ? rows : limits.step_tokens;
     }
+    if (s->window_tokens > 0) {
+        uint32_t end = seq->state == SEQ_PREFILL ? seq->table.window_end
+                                                 : scheduler_window_end(s, seq, computed);
+        uint32_t room = end * BLOCK_TOKENS - computed;
+        limits.step_tokens = room < limits.step_tokens ? room : limits.step_tokens;
+    }
     return limits.step_tokens > 0 ? chunk_next(&limits, computed, seq->ids_count) : 0;
 }
 
@@ -310,8 +321,12 @@ static void plan_prefills(struct scheduler *s)
 {
     LIST_FOR(item, &s->running)
     {
-        if (entry_of(item)->state == SEQ_PREFILL)
-            scheduler_add_chunk(s, entry_of(item));
+        struct sequence *seq = entry_of(item);
+        if (seq->state != SEQ_PREFILL)
+            continue;
+        if (s->window_tokens > 0)
+            scheduler_move_window(s, seq);
+        scheduler_add_chunk(s, seq);
     }
 }
 
@@ -326,6 +341,10 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     expire(s, &s->waiting, now_ns);
     plan_decodes(s);
     plan_prefills(s);
+    while (s->window_tokens > 0 && s->rows == 0 && s->running_count > 0) {
+        preempt_last(s);
+        plan_prefills(s);
+    }
     if (!s->preempted || s->rows == 0) /* it may have been the only one */
         admission_run(s, now_ns);
     ASSERT(s->rows > 0 || s->running_count + s->waiting_count == 0); /* never stuck */
@@ -359,6 +378,8 @@ static bool commit_entry(struct scheduler *s, const struct plan_entry *entry,
         seq->computed += entry->rows;
         seq->scored += entry->score_rows;
         sequence_seal(seq, s->pool, s->scratch);
+        if (s->window_tokens > 0)
+            scheduler_move_window(s, seq);
     }
     if (seq->finish != SEQ_FINISH_NONE) {
         finish(s, seq, seq->finish, finish_word(seq->finish)); /* cancelled in the step */
@@ -410,7 +431,7 @@ uint32_t scheduler_commit(struct scheduler *s, const struct step_plan *plan,
     ASSERT(s->planned);
     ASSERT(plan->entries == s->entries && plan->entries_count == s->entries_count);
     for (uint32_t i = 0; i < s->copies_count; i++) /* first: sealing drops the tails it replaces */
-        block_pool_unref(s->pool, &s->copies[i].from, 1);
+        scheduler_release_copy(s, &s->copies[i]);
     for (uint32_t i = 0; i < s->entries_count; i++) {
         const struct plan_entry *entry = &s->entries[i];
         const struct sample_result *result = entry->want_token ? &results[tokens++] : NULL;
@@ -447,7 +468,7 @@ void scheduler_free(struct scheduler *s)
     if (s == NULL)
         return;
     for (uint32_t i = 0; i < s->copies_count; i++)
-        block_pool_unref(s->pool, &s->copies[i].from, 1);
+        scheduler_release_copy(s, &s->copies[i]);
     free_list(s, &s->waiting);
     free_list(s, &s->running);
     free_list(s, &s->finished);

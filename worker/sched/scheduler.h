@@ -48,6 +48,7 @@ struct plan_entry {
 };
 struct plan_copy {
     uint32_t from, to, tokens;
+    uint32_t window_from, window_to; /* window blocks of the two; BLOCK_NONE: no layer slides */
 };
 struct step_plan {
     struct plan_entry *entries; /* capacity sequences_max; owned by the scheduler */

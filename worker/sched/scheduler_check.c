@@ -3,6 +3,7 @@
  * The strongest one: the references in the pool are exactly those of the tables, of the step's
  * copies and of leases, so a leak of a single block is seen at the next check. */
 #include "proto/base/assert.h"
+#include "worker/kv/window_blocks.h"
 #include "worker/sched/scheduler_internal.h"
 
 static uint64_t check_list(const struct scheduler *s, const struct list *list, uint32_t count)
@@ -24,6 +25,27 @@ static uint64_t check_list(const struct scheduler *s, const struct list *list, u
     }
     ASSERT(seen == count || list == &s->reported);
     return references;
+}
+
+static uint64_t windows_in(const struct list *list)
+{
+    uint64_t windows = 0;
+
+    LIST_FOR(item, list)
+    {
+        const struct block_table *table = &LIST_ENTRY(item, struct sequence, link)->table;
+        windows += table->window_end - table->window_first;
+    }
+    return windows;
+}
+
+/* Holders of window blocks: running sequences, copies of the step, leases. */
+static void check_windows(const struct scheduler *s)
+{
+    uint64_t holders = windows_in(&s->waiting) + windows_in(&s->running) + s->copies_count;
+
+    if (s->window_tokens > 0)
+        ASSERT(holders + window_pinned(s->pool) == window_holders(s->pool));
 }
 
 static void check_order(const struct list *list)
@@ -62,6 +84,7 @@ void scheduler_check(const struct scheduler *s)
     for (uint32_t id = 0; id < counts.total; id++)
         held += block_pool_refs(s->pool, id);
     ASSERT(held == references);
+    check_windows(s);
     for (uint32_t i = 0; i < s->entries_count; i++)
         rows += s->entries[i].rows;
     ASSERT(!s->planned || (rows == s->rows && rows <= s->settings.step_tokens_max));

@@ -20,6 +20,9 @@ struct scheduler {
     uint64_t next_number;
     uint32_t tokens_max;       /* of one sequence: the context, or the pool if that is smaller */
     uint32_t watermark_blocks; /* kept free of admissions, for the decodes of those that run */
+    /* The same of window blocks (worker/kv/window_blocks.h); and how many a prefill holds at most.
+     * 0, 0, 0: no layer slides. */
+    uint32_t window_tokens, window_watermark, window_ahead_max;
     struct plan_entry *entries;
     struct plan_copy *copies; /* each holds a reference on `from` until commit */
     uint32_t entries_count, copies_count, rows, scored_rows;
@@ -37,6 +40,24 @@ void admission_run(struct scheduler *scheduler, uint64_t now_ns);
 /* preempt.c: give `seq` a slot for its newest token, at the cost of those behind it.
  * false: it was itself the last in rank and had to go. */
 bool preempt_make_room(struct scheduler *scheduler, struct sequence *seq);
+
+/* preempt.c: prefills have run out of window blocks and nobody is in the step: take the last one's.
+ */
+void preempt_last(struct scheduler *scheduler);
+
+/* windows.c: 0; -EINVAL: too few window blocks to run at all. */
+int scheduler_check_windows(const struct scheduler_settings *settings,
+                            const struct block_pool *pool, struct errmsg *err);
+void scheduler_set_windows(struct scheduler *scheduler);
+/* Release a copy's source. */
+void scheduler_release_copy(struct scheduler *scheduler, const struct plan_copy *copy);
+/* These only where window_tokens > 0. */
+/* Blocks that a prefill of which `computed` tokens are there has window blocks for: up to this one.
+ */
+uint32_t scheduler_window_end(const struct scheduler *s, const struct sequence *seq,
+                              uint32_t computed);
+/* Computed tokens have changed: give back what the window has passed, take what lies ahead. */
+void scheduler_move_window(struct scheduler *scheduler, struct sequence *seq);
 
 /* scheduler.c */
 void scheduler_enqueue_waiting(struct scheduler *scheduler, struct sequence *seq);

@@ -21,6 +21,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
+#include "worker/kv/window_blocks.h"
 #include "worker/sample/rules.h"
 
 static const bool may_follow[SEQ_STATES][SEQ_STATES] = {
@@ -136,6 +137,30 @@ static bool chain_is_published(const struct sequence *seq, struct block_pool *po
     return *ret_published == count;
 }
 
+/* Block `block` is published already, not by us, and its window block was evicted while ours is
+ * here: give it ours and use it instead of our own, so that the prefix can be found again. Between
+ * steps: nobody but our table knows our block. */
+static void mend_window(struct sequence *seq, struct block_pool *pool, uint32_t block,
+                        const uint32_t *published)
+{
+    uint32_t own = seq->table.ids[block], twin = block_pool_find(pool, seq->hashes[block]);
+    uint32_t before = BLOCK_NONE;
+
+    if (block > 0)
+        before = block_pool_state(pool, seq->table.ids[block - 1]) == BLOCK_SHARED
+                     ? seq->table.ids[block - 1]
+                     : published[block - 1];
+    if (twin == BLOCK_NONE || twin == own || window_of_block(pool, twin) != BLOCK_NONE ||
+        window_of_block(pool, own) == BLOCK_NONE ||
+        !block_pool_holds(pool, twin, before, parent_of(seq, block),
+                          seq->ids + (size_t)block * BLOCK_TOKENS))
+        return;
+    block_pool_ref(pool, twin);
+    window_move(pool, own, twin);
+    block_pool_unref(pool, &own, 1);
+    seq->table.ids[block] = twin;
+}
+
 /* Seal one block. Where ours before it are private, because another sequence had published the same
  * ones first, its chain is compared with our ids down to the root, and what was evicted of it is
  * replaced by our blocks. A chain that collides with ours gets no child from us. */
@@ -148,8 +173,11 @@ static void seal_block(struct sequence *seq, struct block_pool *pool, uint32_t b
     for (uint32_t i = from; i <= block; i++) {
         block_pool_seal(pool, seq->table.ids[i], parent_of(seq, i), seq->hashes[i],
                         seq->ids + (size_t)i * BLOCK_TOKENS, i == 0, prompt_tokens_in(seq, i));
-        if (block_pool_state(pool, seq->table.ids[i]) != BLOCK_SHARED)
-            return;
+        if (block_pool_state(pool, seq->table.ids[i]) == BLOCK_SHARED)
+            continue;
+        if (i == block && window_tokens(pool) > 0)
+            mend_window(seq, pool, block, scratch);
+        return;
     }
 }
 
@@ -199,4 +227,12 @@ void sequence_check(const struct sequence *seq, const struct block_pool *pool)
                                     : seq->computed < seq->ids_count);
     for (uint32_t i = 0; i < seq->table.count; i++)
         ASSERT(block_pool_refs(pool, seq->table.ids[i]) > 0);
+    uint32_t tokens = window_tokens(pool);
+    if (tokens == 0)
+        return;
+    ASSERT(seq->table.window_first == window_first_block(tokens, seq->computed));
+    ASSERT(seq->table.window_end >= blocks_of(seq->computed));
+    ASSERT(seq->table.window_end <= seq->table.count);
+    for (uint32_t i = seq->table.window_first; i < seq->table.window_end; i++)
+        ASSERT(window_of_block(pool, seq->table.ids[i]) != BLOCK_NONE);
 }

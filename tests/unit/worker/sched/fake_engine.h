@@ -6,7 +6,11 @@
  * So a token depends on every slot that the scheduler and the pool say holds its prefix, as it does
  * in a transformer: a wrong block, a missed copy or a block taken too early changes the output.
  * What a run alone gives is a plain function of the ids (fake_alone). Slots that hold nothing are
- * overwritten after each step. */
+ * overwritten after each step.
+ *
+ * With a window of W tokens in the pool's settings there is a second KV, in window blocks:
+ *   kv_window(position) = mix(fold of kv_window(position - W + 1 .. position - 1), id, position)
+ * and tokens depend on its last W slots too. */
 #ifndef REFRAIN_TESTS_FAKE_ENGINE_H
 #define REFRAIN_TESTS_FAKE_ENGINE_H
 
@@ -14,13 +18,15 @@
 #include <string.h>
 
 #include "proto/base/mem.h"
+#include "worker/kv/window_blocks.h"
 #include "worker/sched/scheduler.h"
 
 struct fake_engine {
     struct scheduler *scheduler;
     struct block_pool *pool;
-    uint64_t *kv; /* [blocks * BLOCK_TOKENS] */
-    uint32_t blocks, vocab_size;
+    uint64_t *kv;        /* [blocks * BLOCK_TOKENS] */
+    uint64_t *kv_window; /* [window_blocks * BLOCK_TOKENS] */
+    uint32_t blocks, window_blocks, window, vocab_size;
     uint64_t now_ns;
     uint64_t rows_total, steps_total;
     struct sample_result *results;
@@ -55,19 +61,35 @@ static inline uint32_t fake_token(uint64_t fold, const struct sequence_params *p
     return id;
 }
 
-/* The run alone: output to ret_ids (room for tokens_max), its length returned, why it ended. */
-static inline uint32_t fake_alone(const struct sequence_params *params, uint32_t ids_max,
-                                  uint32_t vocab_size, uint32_t *ret_ids,
-                                  enum sequence_finish *ret_finish)
+static inline uint32_t fake_window_first(uint32_t window, uint32_t position)
 {
-    uint64_t kv = params->root.low, fold = 0;
+    return position >= window ? position - window + 1 : 0;
+}
+
+#define FAKE_WINDOWED_MAX 512u /* longest sequence with a window */
+
+/* The run alone: output to ret_ids (room for tokens_max), its length returned, why it ended.
+ * window 0: none. */
+static inline uint32_t fake_alone_windowed(const struct sequence_params *params, uint32_t window,
+                                           uint32_t ids_max, uint32_t vocab_size, uint32_t *ret_ids,
+                                           enum sequence_finish *ret_finish)
+{
+    uint64_t kv = params->root.low, all = 0, last[FAKE_WINDOWED_MAX];
     uint32_t output = 0;
 
     for (uint32_t position = 0;; position++) {
         uint32_t id = position < params->prompt_tokens ? params->prompt[position]
                                                        : ret_ids[position - params->prompt_tokens];
+        uint64_t seen = 0, fold;
         kv = fake_mix(kv, id, position);
-        fold = fake_mix(fold, kv, 1);
+        fold = all = fake_mix(all, kv, 1);
+        assert_true(window == 0 || position < FAKE_WINDOWED_MAX);
+        for (uint32_t q = fake_window_first(window, position); window > 0 && q < position; q++)
+            seen = fake_mix(seen, last[q], 2);
+        if (window > 0) {
+            last[position] = fake_mix(seen, id, position);
+            fold = fake_mix(fold, fake_mix(seen, last[position], 2), 3);
+        }
         if (position + 1 < params->prompt_tokens)
             continue;
         id = fake_token(fold, params, output, vocab_size);
@@ -85,6 +107,13 @@ static inline uint32_t fake_alone(const struct sequence_params *params, uint32_t
     }
 }
 
+static inline uint32_t fake_alone(const struct sequence_params *params, uint32_t ids_max,
+                                  uint32_t vocab_size, uint32_t *ret_ids,
+                                  enum sequence_finish *ret_finish)
+{
+    return fake_alone_windowed(params, 0, ids_max, vocab_size, ret_ids, ret_finish);
+}
+
 static inline void fake_engine_start(struct fake_engine *engine,
                                      const struct block_pool_settings *pool,
                                      const struct scheduler_settings *settings)
@@ -97,7 +126,11 @@ static inline void fake_engine_start(struct fake_engine *engine,
     assert_int_equal(scheduler_new(settings, engine->pool, &engine->scheduler, &err), 0);
     engine->blocks = blocks;
     engine->vocab_size = settings->vocab_size;
+    engine->window = pool->window_tokens;
+    engine->window_blocks = pool->window_blocks;
     engine->kv = mem_calloc((size_t)blocks * BLOCK_TOKENS, sizeof(*engine->kv));
+    engine->kv_window =
+        mem_calloc((size_t)pool->window_blocks * BLOCK_TOKENS + 1, sizeof(*engine->kv_window));
     engine->results = mem_calloc(settings->sequences_max, sizeof(*engine->results));
     engine->items =
         mem_calloc(settings->sequences_max + settings->waiting_max, sizeof(*engine->items));
@@ -129,6 +162,7 @@ static inline void fake_engine_done(struct fake_engine *engine)
     block_pool_check(engine->pool);
     block_pool_free(engine->pool);
     mem_free(engine->kv);
+    mem_free(engine->kv_window);
     mem_free(engine->results);
     mem_free(engine->items);
 }
@@ -138,6 +172,27 @@ static inline uint64_t *fake_slot(struct fake_engine *engine, const struct seque
 {
     uint32_t block = seq->table.ids[position / BLOCK_TOKENS];
     return &engine->kv[(size_t)block * BLOCK_TOKENS + position % BLOCK_TOKENS];
+}
+
+static inline uint64_t *fake_window_slot(struct fake_engine *engine, const struct sequence *seq,
+                                         uint32_t position)
+{
+    uint32_t block = position / BLOCK_TOKENS;
+    assert_true(block >= seq->table.window_first && block < seq->table.window_end);
+    uint32_t window = window_of_block(engine->pool, seq->table.ids[block]);
+    assert_true(window < engine->window_blocks);
+    return &engine->kv_window[(size_t)window * BLOCK_TOKENS + position % BLOCK_TOKENS];
+}
+
+/* What the window layers see before `position`. */
+static inline uint64_t fake_seen(struct fake_engine *engine, const struct sequence *seq,
+                                 uint32_t position)
+{
+    uint64_t seen = 0;
+
+    for (uint32_t q = fake_window_first(engine->window, position); q < position; q++)
+        seen = fake_mix(seen, *fake_window_slot(engine, seq, q), 2);
+    return seen;
 }
 
 static inline void fake_plan(struct fake_engine *engine)
@@ -154,6 +209,11 @@ static inline void fake_copies(struct fake_engine *engine)
         assert_int_equal(block_pool_state(engine->pool, copy->to), BLOCK_PRIVATE);
         memcpy(engine->kv + (size_t)copy->to * BLOCK_TOKENS,
                engine->kv + (size_t)copy->from * BLOCK_TOKENS, copy->tokens * sizeof(uint64_t));
+        assert_true((copy->window_from != BLOCK_NONE) == (engine->window > 0));
+        if (engine->window > 0)
+            memcpy(engine->kv_window + (size_t)copy->window_to * BLOCK_TOKENS,
+                   engine->kv_window + (size_t)copy->window_from * BLOCK_TOKENS,
+                   copy->tokens * sizeof(uint64_t));
     }
 }
 
@@ -169,6 +229,9 @@ static inline void fake_forward(struct fake_engine *engine)
         for (uint32_t p = entry->first_position; p < entry->first_position + entry->rows; p++) {
             uint64_t before = p > 0 ? *fake_slot(engine, seq, p - 1) : seq->params.root.low;
             *fake_slot(engine, seq, p) = fake_mix(before, seq->ids[p], p);
+            if (engine->window > 0)
+                *fake_window_slot(engine, seq, p) =
+                    fake_mix(fake_seen(engine, seq, p), seq->ids[p], p);
         }
         engine->rows_total += entry->rows;
         if (!entry->want_token)
@@ -176,15 +239,39 @@ static inline void fake_forward(struct fake_engine *engine)
         uint64_t fold = 0;
         for (uint32_t p = 0; p < entry->first_position + entry->rows; p++)
             fold = fake_mix(fold, *fake_slot(engine, seq, p), 1);
+        uint32_t last = entry->first_position + entry->rows - 1;
+        if (engine->window > 0)
+            fold = fake_mix(
+                fold,
+                fake_mix(fake_seen(engine, seq, last), *fake_window_slot(engine, seq, last), 2), 3);
         engine->results[tokens++].id =
             fake_token(fold, &seq->params, sequence_output_tokens(seq), engine->vocab_size);
     }
     engine->steps_total++;
 }
 
+/* Window blocks that no block has. */
+static inline void fake_forget_windows(struct fake_engine *engine)
+{
+    bool *kept = mem_calloc(engine->window_blocks, sizeof(*kept));
+
+    for (uint32_t id = 0; id < engine->blocks; id++) {
+        uint32_t window = window_of_block(engine->pool, id);
+        if (window != BLOCK_NONE)
+            kept[window] = true;
+    }
+    for (uint32_t i = 0; i < engine->window_blocks * BLOCK_TOKENS; i++) {
+        if (!kept[i / BLOCK_TOKENS])
+            engine->kv_window[i] = 0xbeef0000u + i;
+    }
+    mem_free(kept);
+}
+
 /* Overwrite what nobody may read again. */
 static inline void fake_forget(struct fake_engine *engine)
 {
+    if (engine->window > 0)
+        fake_forget_windows(engine);
     for (uint32_t id = 0; id < engine->blocks; id++) {
         enum block_state state = block_pool_state(engine->pool, id);
         uint32_t keep = state == BLOCK_PRIVATE ? BLOCK_TOKENS : block_pool_tokens(engine->pool, id);

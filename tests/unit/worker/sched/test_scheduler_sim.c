@@ -43,10 +43,11 @@ struct sim {
     struct scheduler_settings settings;
     uint64_t random;
     uint32_t tokens_max; /* context or pool */
+    uint32_t window;     /* of layers that slide; 0: none */
     bool caching, priorities;
     struct request requests[REQUESTS_MAX];
     uint32_t added, refused, pinned;
-    uint64_t pins_broken;
+    uint64_t pins_broken, windows_lost;
     uint64_t scored_total;
 };
 
@@ -56,7 +57,18 @@ static uint32_t draw(struct sim *sim, uint32_t below)
     return (uint32_t)(sim->random >> 33) % below;
 }
 
-static void sim_init(struct sim *sim, uint64_t seed)
+/* From windows that nearly always end in the middle of a prompt to some that never do; window
+ * blocks from the least to run at all to as many as there are blocks. */
+static void draw_windows(struct sim *sim, struct block_pool_settings *pool)
+{
+    uint32_t longest = sim->settings.context_tokens_max;
+
+    sim->window = pool->window_tokens = 2 + draw(sim, draw(sim, 3) == 0 ? 250 : 60);
+    uint32_t seen = sim->window < longest ? sim->window : longest;
+    pool->window_blocks = window_blocks_of(seen) + 2 + draw(sim, pool->blocks_total + 1);
+}
+
+static void sim_init(struct sim *sim, uint64_t seed, bool windows)
 {
     memset(sim, 0, sizeof(*sim));
     sim->random = seed;
@@ -73,12 +85,14 @@ static void sim_init(struct sim *sim, uint64_t seed)
     sim->tokens_max = sim->settings.context_tokens_max;
     if (sim->tokens_max > blocks * BLOCK_TOKENS)
         sim->tokens_max = blocks * BLOCK_TOKENS;
-    const struct block_pool_settings pool = {
+    struct block_pool_settings pool = {
         .blocks_total = blocks,
         .prefix_caching = sim->caching,
         .eviction = eviction_policies[draw(sim, eviction_policies_count())],
         .pinned_blocks_max = draw(sim, blocks + 1), /* up to all: leases have to give way */
     };
+    if (windows)
+        draw_windows(sim, &pool);
     fake_engine_start(&sim->engine, &pool, &sim->settings);
 }
 
@@ -143,8 +157,9 @@ static void add_request(struct sim *sim, uint32_t index)
     uint32_t ids_max = request->prompt_tokens + params.tokens_max;
     if (ids_max > sim->tokens_max)
         ids_max = sim->tokens_max;
-    request->expected_count = fake_alone(&params, ids_max, sim->settings.vocab_size,
-                                         request->expected, &request->expected_finish);
+    request->expected_count =
+        fake_alone_windowed(&params, sim->window, ids_max, sim->settings.vocab_size,
+                            request->expected, &request->expected_finish);
 }
 
 static void take_item(struct sim *sim, const struct commit_item *item)
@@ -303,21 +318,40 @@ static void check_end(struct sim *sim)
     block_pool_counts(sim->engine.pool, &blocks);
     assert_int_equal(blocks.private_ + blocks.shared, 0);
     assert_int_equal(blocks.empty + blocks.cached, sim->engine.blocks);
+    struct window_counts windows;
+    window_get_counts(sim->engine.pool, &windows);
+    assert_int_equal(windows.private_ + windows.shared, 0);
+    sim->windows_lost = windows.lost_total;
     assert_true(sim->caching || blocks.cached == 0);
 }
 
 struct totals {
     uint64_t preemptions, cached, prompt, cancelled, added, refused, scored, passed_eight_times,
-        pinned, pins_broken;
+        pinned, pins_broken, windows_lost, behind_window;
 };
 
-static void run_schedule(uint64_t seed, struct totals *totals)
+/* Nobody holds more window blocks than what rows to come see and a step computes. */
+static void check_windows(struct sim *sim, struct totals *totals)
+{
+    uint32_t most = window_blocks_of(sim->window) +
+                    (sim->settings.step_tokens_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+        const struct sequence *seq = sim->requests[i].seq;
+        if (seq == NULL || seq->table.count == 0)
+            continue;
+        assert_true(seq->table.window_end - seq->table.window_first <= most);
+        totals->behind_window += seq->table.window_first > 0;
+    }
+}
+
+static void run_schedule(uint64_t seed, bool windows, struct totals *totals)
 {
     static struct sim sim; /* 160 KB: not for a stack */
     struct scheduler_counts counts;
     uint32_t next = 0, steps = 0;
 
-    sim_init(&sim, seed);
+    sim_init(&sim, seed, windows);
     uint32_t arrive_one_in = 1 + draw(&sim, 6);
     uint32_t cancel_one_in = draw(&sim, 2) ? 20 : 1000000;
     while (next < REQUESTS_MAX || !scheduler_idle(sim.engine.scheduler)) {
@@ -330,11 +364,14 @@ static void run_schedule(uint64_t seed, struct totals *totals)
         if (draw(&sim, 16) == 0)
             pin_one(&sim);
         step(&sim, cancel_one_in);
+        if (windows)
+            check_windows(&sim, totals);
         assert_true(++steps < 100000);
     }
     check_end(&sim);
     totals->pinned += sim.pinned;
     totals->pins_broken += sim.pins_broken;
+    totals->windows_lost += sim.windows_lost;
     totals->passed_eight_times += check_bypass(&sim) == BYPASS_MAX;
     scheduler_counts(sim.engine.scheduler, &counts);
     totals->preemptions += counts.preemptions_total;
@@ -354,7 +391,7 @@ static void test_random_schedules_give_each_request_its_output_alone(void **stat
 
     (void)state;
     for (uint64_t seed = 1; seed <= SCHEDULES; seed++)
-        run_schedule(seed, &totals);
+        run_schedule(seed, false, &totals);
     /* The schedules reach what they are meant to reach. */
     assert_true(totals.preemptions > SCHEDULES);
     assert_true(totals.cached > totals.prompt / 10);
@@ -368,16 +405,37 @@ static void test_random_schedules_give_each_request_its_output_alone(void **stat
                   (unsigned long long)totals.cached, (unsigned long long)totals.prompt);
 }
 
-/* With a seed as argument: that schedule alone. */
+/* The same of a model whose layers slide: KV of the last tokens only is there, and all of it where
+ * it is read. */
+static void test_random_schedules_with_windows_give_each_request_its_output_alone(void **state)
+{
+    struct totals totals = {0};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SCHEDULES; seed++)
+        run_schedule(seed, true, &totals);
+    assert_true(totals.preemptions > SCHEDULES / 2);
+    assert_true(totals.cached > totals.prompt / 10);
+    assert_true(totals.windows_lost > 10 * SCHEDULES && totals.behind_window > 10 * SCHEDULES);
+    assert_true(totals.pinned > SCHEDULES && totals.pins_broken > SCHEDULES / 20);
+    print_message("%llu requests, %llu preemptions, %llu of %llu prompt tokens reused, %llu window "
+                  "blocks lost\n",
+                  (unsigned long long)totals.added, (unsigned long long)totals.preemptions,
+                  (unsigned long long)totals.cached, (unsigned long long)totals.prompt,
+                  (unsigned long long)totals.windows_lost);
+}
+
+/* With a seed as argument: that schedule alone; and a second one: with windows. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_schedules_give_each_request_its_output_alone),
+        cmocka_unit_test(test_random_schedules_with_windows_give_each_request_its_output_alone),
     };
 
     if (argc > 1) {
         struct totals totals = {0};
-        run_schedule(strtoull(argv[1], NULL, 10), &totals);
+        run_schedule(strtoull(argv[1], NULL, 10), argc > 2, &totals);
         return 0;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
