@@ -8,6 +8,29 @@
 
 #define LABELS_BYTES_MAX 4096u
 
+/* Groups of two machines may have one number: then their endpoints tell them apart. */
+static void add_endpoint(const struct worker_link *link, struct buffer *out)
+{
+    LIST_FOR(item, &link->links->all)
+    {
+        const struct worker_link *other = LIST_ENTRY(item, struct worker_link, link);
+        if (other == link || other->group != link->group || !other->rank_metrics[0])
+            continue;
+        buffer_append_text(out, ",endpoint=\"");
+        metrics_append_label(out, link->endpoint);
+        buffer_append_char(out, '"');
+        return;
+    }
+}
+
+static void own_labels(const struct worker_link *link, uint32_t rank, struct buffer *out)
+{
+    buffer_clear(out);
+    buffer_printf(out, "group=\"%u\",rank=\"%u\"", link->group, rank);
+    add_endpoint(link, out);
+    ASSERT(buffer_finish(out) == 0); /* an endpoint is bounded */
+}
+
 /* vLLM's labels: the served name and the number of the engine, which is our group. */
 static void vllm_labels(const struct worker_link *link, struct buffer *out)
 {
@@ -15,27 +38,30 @@ static void vllm_labels(const struct worker_link *link, struct buffer *out)
     buffer_append_text(out, "model_name=\"");
     metrics_append_label(out, link->model ? link->model->card->name : "");
     buffer_printf(out, "\",engine=\"%u\"", link->group);
+    add_endpoint(link, out);
     ASSERT(buffer_finish(out) == 0); /* a card's name is bounded */
 }
 
 static void write_family(const struct worker_links *links, size_t id, struct buffer *out)
 {
     bool header = false;
+    struct buffer labels;
 
+    buffer_init(&labels, LABELS_BYTES_MAX);
     LIST_FOR(item, &links->all)
     {
         const struct worker_link *link = LIST_ENTRY(item, struct worker_link, link);
         for (uint32_t rank = 0; rank < link->ranks; rank++) {
-            char labels[64];
             if (!link->rank_metrics[rank])
                 continue;
-            (void)snprintf(labels, sizeof(labels), "group=\"%u\",rank=\"%u\"", link->group, rank);
+            own_labels(link, rank, &labels);
             if (!header)
                 metrics_write_header(&worker_metric_specs[id], out);
             header = true;
-            metrics_write_samples(link->rank_metrics[rank], id, labels, out);
+            metrics_write_samples(link->rank_metrics[rank], id, labels.data, out);
         }
     }
+    buffer_done(&labels);
 }
 
 /* No ranks there: rank 0 schedules, so its numbers are the engine's. */
@@ -128,10 +154,12 @@ static void write_worker(const struct worker_link *link, struct buffer *out)
     for (uint32_t rank = 0; rank < link->ranks; rank++)
         buffer_printf(out, "%s%d", rank ? "," : "", link->pids[rank]);
     buffer_printf(out,
-                  "],\"running\":%u,\"waiting\":%u,\"inflight\":%u,\"blocks\":{\"total\":%u,"
+                  "],\"max_model_len\":%u,\"block_tokens\":%u,\"running\":%u,\"waiting\":%u,"
+                  "\"inflight\":%u,\"blocks\":{\"total\":%u,"
                   "\"referenced\":%u,\"cached\":%u,\"empty\":%u}",
-                  link->running, link->waiting, link->load.count, link->blocks_total,
-                  link->blocks_referenced, link->blocks_cached, link->blocks_empty);
+                  link->context_tokens_max, link->block_tokens, link->running, link->waiting,
+                  link->load.count, link->blocks_total, link->blocks_referenced,
+                  link->blocks_cached, link->blocks_empty);
     buffer_printf(out,
                   ",\"queued_seconds\":%.6f,\"prefill_tokens_per_second\":%.1f,"
                   "\"step_seconds\":%.6f,\"index_blocks\":%llu,\"kv_sequence\":%llu}",

@@ -108,10 +108,13 @@ static void show_info(struct admin_context *context, const struct admin_call *ca
                       (unsigned long long)follower_steps(context->follower));
     }
     buffer_printf(&out,
-                  ",\"blocks\":%u,\"block_tokens\":%u,\"max_model_len\":%u,\"max_num_seqs\":%u,"
+                  ",\"blocks\":%u,\"block_tokens\":%u,\"kv_tokens\":%llu,"
+                  "\"max_concurrency\":%.2f,\"max_model_len\":%u,\"max_num_seqs\":%u,"
                   "\"max_num_batched_tokens\":%u,\"prefix_caching\":%s,\"uptime_seconds\":%llu}",
-                  info->pool.blocks, BLOCK_TOKENS, info->pool.context_tokens,
-                  info->settings->sequences_max, info->settings->step_tokens_max,
+                  info->pool.blocks, BLOCK_TOKENS,
+                  (unsigned long long)info->pool.blocks * BLOCK_TOKENS,
+                  pool_plan_concurrency(&info->pool), info->pool.context_tokens,
+                  info->settings->sequences_max, info->step_tokens_max,
                   info->settings->prefix_caching ? "true" : "false",
                   (unsigned long long)((clock_ms() - info->started_ms) / 1000));
     reply(context, call, &out);
@@ -195,11 +198,13 @@ static void show_memory(struct admin_context *context, const struct admin_call *
                   (unsigned long long)memory.allocator_free_bytes);
     buffer_printf(&out,
                   "\"weights_bytes\":%llu,\"kv_bytes_reserved\":%llu,\"activation_bytes\":%zu,"
-                  "\"block_bytes\":%zu,\"blocks\":%u,\"cpu_seconds\":%.2f",
+                  "\"block_bytes\":%zu,\"blocks\":%u,\"resident_bytes_max\":%llu,"
+                  "\"cpu_seconds\":%.2f",
                   (unsigned long long)info->model->weights->bytes,
                   (unsigned long long)worker_info_kv_bytes(info),
                   decoder_activation_bytes(info->model->decoder), info->block_bytes,
-                  info->pool.blocks, stat.cpu_seconds);
+                  info->pool.blocks, (unsigned long long)worker_info_bytes_max(info),
+                  stat.cpu_seconds);
     append_purposes(&out);
     buffer_append_char(&out, '}');
     reply(context, call, &out);

@@ -23,7 +23,8 @@ struct worker_info {
     uint32_t rank;
     pid_t pids[TP_RANKS_MAX];
     struct pool_plan pool;
-    size_t block_bytes; /* KV bytes of a block on this rank */
+    uint32_t step_tokens_max; /* --max-num-batched-tokens, whole blocks */
+    size_t block_bytes;       /* KV bytes of a block on this rank */
     char data_endpoint[WORKER_PATH_MAX + 8];
     char admin_path[WORKER_PATH_MAX];
 };
@@ -32,5 +33,8 @@ static inline uint64_t worker_info_kv_bytes(const struct worker_info *info)
 {
     return (uint64_t)info->pool.blocks * info->block_bytes;
 }
+
+/* What this rank's process may come to; worked out in info.c. Call it when the model is loaded. */
+uint64_t worker_info_bytes_max(const struct worker_info *info);
 
 #endif

@@ -24,9 +24,14 @@ struct pool_plan {
     bool blocks_cut;  /* fewer than kv_bytes would hold: more could never be used */
 };
 
-/* One sequence of context_tokens always fits, with the scheduler's watermark and a spare block.
- * -EINVAL: --max-model-len over the model's, or it does not fit; -ENOMEM: not even a small one. */
-int pool_plan_make(const struct pool_request *request, struct pool_plan *ret_plan,
-                   struct errmsg *err);
+/* Blocks that a lone sequence of `tokens` needs in the pool: its own, 1 % watermark, one spare. */
+uint64_t pool_plan_blocks_for(uint64_t tokens);
+/* The longest sequence whose blocks are within `blocks`, of which there are at least 3. */
+uint64_t pool_plan_tokens_in(uint64_t blocks);
+/* One sequence of context_tokens always fits. Of a request that start_checks.h lets pass: some
+ * blocks fit, and context_asked is neither over the model's nor over what they hold. */
+struct pool_plan pool_plan_make(const struct pool_request *request);
+/* How many sequences of context_tokens the blocks hold: vLLM's "Maximum concurrency". */
+double pool_plan_concurrency(const struct pool_plan *plan);
 
 #endif

@@ -85,6 +85,7 @@ static int start_admin(struct rank_process *process, const struct worker_setting
 {
     struct worker_info *info = &process->info;
     info->settings = settings;
+    info->step_tokens_max = settings->step_tokens_max; /* rank 0 checked it */
     info->model = process->model;
     info->rank = arguments->rank;
     info->started_ms = clock_ms();

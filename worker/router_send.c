@@ -92,7 +92,7 @@ int router_send_hello(struct router_sender *sender, const struct frame_peer *pee
     hello.blocks_total = info->pool.blocks;
     hello.block_tokens = BLOCK_TOKENS;
     hello.sequences_max = info->settings->sequences_max;
-    hello.step_tokens_max = info->settings->step_tokens_max;
+    hello.step_tokens_max = info->step_tokens_max;
     hello.context_tokens_max = info->pool.context_tokens;
     hello.waiting_max = info->settings->waiting_max;
     hello.prefix_caching = info->settings->prefix_caching;

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,7 @@
 #include "worker/kv/eviction.h"
 #include "worker/load/card.h"
 #include "worker/model_file.h"
+#include "worker/start_checks.h"
 #include "worker/tp/ranks.h"
 
 #define STOP_ENGINE_MS 10000
@@ -93,6 +95,38 @@ static int open_admin(struct worker *worker, struct errmsg *err)
                             err);
 }
 
+/* The model file stands for its weights, which are not loaded yet; a folder is not looked into. */
+static uint64_t file_bytes(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+}
+
+static int check_start(struct worker *worker, struct errmsg *err)
+{
+    const struct worker_settings *settings = worker->settings;
+    const struct model_config *config = &worker->model->config;
+    struct start_facts facts = {
+        .pool = {settings->kv_bytes, rank_model_block_bytes(worker->model),
+                 settings->context_tokens, config->context_tokens, settings->sequences_max},
+        .step_tokens_max = settings->step_tokens_max,
+        .ranks = settings->ranks,
+        .host_tier_bytes = settings->host_tier_bytes,
+        .other_bytes =
+            file_bytes(worker->file) + engine_logits_bytes(settings->sequences_max, config),
+    };
+    struct start_plan plan;
+    process_memory(&facts.memory_bytes, &facts.available_bytes);
+    int r = start_checks_run(&facts, &plan, err);
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < plan.notes_count; i++)
+        log_warn("start_check", "note=\"%s\"", plan.notes[i].text);
+    worker->info.pool = plan.pool;
+    worker->info.step_tokens_max = plan.step_tokens_max;
+    return 0;
+}
+
 static int open_model(struct worker *worker, struct errmsg *err)
 {
     const struct worker_settings *settings = worker->settings;
@@ -108,21 +142,9 @@ static int open_model(struct worker *worker, struct errmsg *err)
     r = rank_model_open(&open, &worker->model, err);
     if (r < 0)
         return errmsg_prefix(err, r, "%s", worker->file);
-    const struct model_config *config = &worker->model->config;
-    const struct pool_request request = {settings->kv_bytes, rank_model_block_bytes(worker->model),
-                                         settings->context_tokens, config->context_tokens,
-                                         settings->sequences_max};
-    r = pool_plan_make(&request, &worker->info.pool, err);
-    if (r < 0)
-        return r;
-    if (worker->info.pool.context_cut)
-        log_warn("context_cut", "max_model_len=%u model=%u kv_cache_memory=%llu",
-                 worker->info.pool.context_tokens, config->context_tokens,
-                 (unsigned long long)settings->kv_bytes);
     worker->info.model = worker->model;
-    worker->info.block_bytes = op_kv_block_bytes(worker->model->backend, config->layers,
-                                                 worker->model->shard.kv_count, config->head_dim);
-    return 0;
+    worker->info.block_bytes = rank_model_own_block_bytes(worker->model);
+    return check_start(worker, err);
 }
 
 static int open_card(struct worker *worker, struct errmsg *err)
@@ -143,7 +165,7 @@ static int open_card(struct worker *worker, struct errmsg *err)
 static struct rank_limits rank_limits(const struct worker *worker)
 {
     return (struct rank_limits){
-        worker->settings->step_tokens_max, worker->settings->sequences_max,
+        worker->info.step_tokens_max,      worker->settings->sequences_max,
         worker->info.pool.context_tokens,  worker->info.pool.blocks,
         worker->settings->rank_timeout_ms, worker->settings->host_tier_bytes};
 }
@@ -189,7 +211,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
         .group = worker->group,
         .metrics = worker_metrics_rank(worker->metrics, 0),
         .scheduler = {.sequences_max = settings->sequences_max,
-                      .step_tokens_max = settings->step_tokens_max,
+                      .step_tokens_max = worker->info.step_tokens_max,
                       .context_tokens_max = worker->info.pool.context_tokens,
                       .waiting_max = settings->waiting_max,
                       .vocab_size = worker->model->config.vocab_size},
@@ -303,9 +325,15 @@ static void log_start(const struct worker *worker)
     const struct worker_info *info = &worker->info;
     const struct pool_plan *pool = &info->pool;
     log_info("pool",
-             "blocks=%u tokens=%llu max_model_len=%u sequences_at_full_length=%u bytes=%llu",
+             "blocks=%u tokens=%llu max_model_len=%u sequences_at_full_length=%u bytes=%llu "
+             "note=\"KV cache size: %llu tokens; Maximum concurrency for %u tokens per request: "
+             "%.2fx\"",
              pool->blocks, (unsigned long long)pool->blocks * BLOCK_TOKENS, pool->context_tokens,
-             pool->sequences_at_full_context, (unsigned long long)worker_info_kv_bytes(info));
+             pool->sequences_at_full_context, (unsigned long long)worker_info_kv_bytes(info),
+             (unsigned long long)pool->blocks * BLOCK_TOKENS, pool->context_tokens,
+             pool_plan_concurrency(pool));
+    log_info("memory", "resident_bytes_max=%llu note=\"this rank never holds more\"",
+             (unsigned long long)worker_info_bytes_max(info));
     log_info("ready",
              "model=\"%s\" group=%u ranks=%u backend=%s isa=%s threads=%u weights_bytes=%llu "
              "endpoint=%s seconds=%.2f",

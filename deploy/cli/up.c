@@ -298,7 +298,23 @@ static const char *url_host(const struct up *up)
     return strcmp(up->settings.host, "0.0.0.0") == 0 ? "127.0.0.1" : up->settings.host;
 }
 
-/* How many groups the router can use; 0 while it does not answer. */
+/* What the group's memory is good for, as vLLM says it. */
+static void say_pool(const json_t *worker)
+{
+    long long blocks =
+        json_integer_value(json_object_get(json_object_get(worker, "blocks"), "total"));
+    long long tokens = blocks * json_integer_value(json_object_get(worker, "block_tokens"));
+    long long context = json_integer_value(json_object_get(worker, "max_model_len"));
+
+    if (context > 0)
+        say("group %lld: KV cache size: %lld tokens; Maximum concurrency for %lld tokens per "
+            "request: %.2fx",
+            json_integer_value(json_object_get(worker, "group")), tokens, context,
+            (double)tokens / (double)context);
+}
+
+/* How many groups the router can use; 0 while it does not answer. When all of them are, what their
+ * pools hold is said. */
 static uint32_t groups_ready(struct up *up)
 {
     bool ipv6 = strchr(url_host(up), ':') != NULL;
@@ -315,6 +331,8 @@ static uint32_t groups_ready(struct up *up)
         {
             ready += json_is_true(json_object_get(worker, "ready"));
         }
+        if (ready >= up->settings.groups)
+            json_array_foreach(json_object_get(status, "workers"), i, worker) say_pool(worker);
         json_decref(status);
     }
     mem_free(key);

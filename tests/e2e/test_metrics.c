@@ -2,11 +2,15 @@
  * the sums of what clients were told, to the token. */
 #include <cmocka.h>
 #include <ctype.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "proto/base/mem.h"
+#include "proto/base/process.h"
 #include "proto/vllm_metrics.h"
 #include "tests/e2e/harness.h"
 
@@ -354,6 +358,46 @@ static void test_b83_names_of_unknown_models_do_not_reach_the_page(void **state)
     mem_free(text);
 }
 
+static bool both_groups_0_have_reported(void *user)
+{
+    char *text = get_metrics();
+    size_t samples;
+    (void)user;
+    (void)metric_sum(text, "refrain_kv_bytes", "group=\"0\",rank=\"0\",endpoint=\"ipc:", &samples);
+    mem_free(text);
+    return samples == 2;
+}
+
+/* As from another machine: a run folder of its own. */
+static void test_two_groups_of_one_number_do_not_share_a_series(void **state)
+{
+    char program[PATH_MAX], *flags[7] = {NULL};
+    struct errmsg err = {""};
+    size_t samples;
+    int status;
+    (void)snprintf(program, sizeof(program), "%s/refrain-worker", BUILD_DIR);
+    flags[0] = program;
+    flags[1] = mem_printf("--model=%s", e2e_tiny(MODEL));
+    flags[2] = mem_printf("--run-dir=%s/other", cluster.folder);
+    flags[3] = mem_printf("--router-endpoint=ipc://%s/router.sock", cluster.run_dir);
+    flags[4] = mem_strdup("--kv-cache-memory=16MiB");
+    flags[5] = mem_strdup("--log-level=error");
+    pid_t pid = process_spawn(flags, NULL, 0, -1, -1, SIGKILL, &err);
+    if (pid < 0)
+        fail_msg("%s", err.text);
+    if (!poll_until(both_groups_0_have_reported, NULL, 10000))
+        fail_msg("%s", get_metrics());
+    char *text = get_metrics();
+    (void)metric_sum(text, "refrain_kv_bytes", "group=\"1\",rank=\"0\"}", &samples);
+    assert_int_equal(samples, 1); /* nobody else has this number */
+    mem_free(text);
+    test_every_sample_has_help_and_type_before_it_and_none_is_double(state);
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    for (size_t i = 1; i < 6; i++)
+        mem_free(flags[i]);
+}
+
 static void test_the_cluster_stops_and_leaves_nothing(void **state)
 {
     (void)state;
@@ -371,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_preemptions_count_nothing_twice),
         cmocka_unit_test(test_clients_that_went_away_are_counted_too),
         cmocka_unit_test(test_every_sample_has_help_and_type_before_it_and_none_is_double),
+        cmocka_unit_test(test_two_groups_of_one_number_do_not_share_a_series),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
     };
     e2e_begin();

@@ -82,6 +82,11 @@ static int make_books(struct engine *engine, struct errmsg *err)
     return r < 0 ? r : scheduler_new(&scheduler, engine->pool, &engine->scheduler, err);
 }
 
+size_t engine_logits_bytes(uint32_t sequences_max, const struct model_config *config)
+{
+    return ((size_t)sequences_max + SCORED_ROWS_MAX) * config->vocab_size * sizeof(float);
+}
+
 int engine_new(const struct engine_settings *settings, struct engine **ret_engine,
                struct errmsg *err)
 {
@@ -109,8 +114,7 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     if (r == 0)
         r = batch_init(&engine->batch, sched->step_tokens_max, sched->sequences_max, table_max,
                        err);
-    engine->logits_bytes =
-        ((size_t)sched->sequences_max + SCORED_ROWS_MAX) * sched->vocab_size * sizeof(float);
+    engine->logits_bytes = engine_logits_bytes(sched->sequences_max, &settings->model->config);
     if (r == 0 && mem_map(engine->logits_bytes, &logits) < 0)
         r = errmsg_set(err, -ENOMEM, "logits of %u sequences: %zu bytes", sched->sequences_max,
                        engine->logits_bytes);

@@ -7,6 +7,7 @@
  * Rotation: GGUF converters permute q and k of the Llama kin for pairs (2i, 2i + 1). */
 #include "worker/load/architectures.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -158,4 +159,24 @@ void architecture_list(bool gguf, char *text, size_t text_max)
             used +=
                 (size_t)snprintf(text + used, text_max - used, "%s%s", used > 0 ? ", " : "", name);
     }
+}
+
+/* Where the name begins or what stands in it, in any case: models that read a whole text at once,
+ * alone or in front of a decoder. */
+static const char *const encoder_words[] = {"bert",    "t5for",   "t5enc",   "bart",
+                                            "whisper", "marian",  "pegasus", "electra",
+                                            "encoder", "seq2seq", NULL};
+
+bool architecture_is_encoder(const char *name, size_t bytes)
+{
+    char lower[64];
+    size_t count = bytes < sizeof(lower) - 1 ? bytes : sizeof(lower) - 1;
+
+    for (size_t i = 0; i < count; i++)
+        lower[i] = (char)tolower((unsigned char)name[i]);
+    lower[count] = '\0';
+    for (const char *const *word = encoder_words; *word != NULL; word++)
+        if (strstr(lower, *word) != NULL)
+            return true;
+    return strcmp(lower, "t5") == 0;
 }

@@ -33,5 +33,8 @@ const struct architecture *architecture_of_gguf(const char *name, size_t bytes);
 const struct architecture *architecture_of_hf(const char *class_name);
 /* "llama (LlamaForCausalLM), ...": what can be run, into text. */
 void architecture_list(bool gguf, char *text, size_t text_max);
+/* By its name: an encoder, or an encoder with a decoder. Those keep no KV from one turn to the
+ * next. */
+bool architecture_is_encoder(const char *name, size_t bytes);
 
 #endif

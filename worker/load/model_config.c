@@ -60,6 +60,11 @@ static int refuse_architecture(bool gguf, const char *name, size_t bytes, struct
             return errmsg_set(err, -EINVAL, "the architecture is not a name");
     }
     architecture_list(gguf, names, sizeof(names));
+    if (architecture_is_encoder(name, bytes))
+        return errmsg_set(err, -ENOTSUP,
+                          "architecture '%.*s' is an encoder: only decoder-only models can be "
+                          "served, prefix caching or not; supported: %s",
+                          (int)(bytes < 64 ? bytes : 64), name, names);
     return errmsg_set(err, -ENOTSUP, "architecture '%.*s' is not supported; supported: %s",
                       (int)(bytes < 64 ? bytes : 64), name, names);
 }

@@ -483,7 +483,7 @@ static void test_without_prefix_caching_nothing_is_reused(void **state)
 static void test_answers_do_not_change_when_blocks_are_short(void **state)
 {
     static const char *const flags[] = {"--kv-cache-memory=160KiB", "--max-num-batched-tokens=64",
-                                        NULL};
+                                        "--max-num-seqs=64", NULL};
     struct fixture *f = *state;
     struct process process;
     struct side side;

@@ -298,6 +298,17 @@ static void test_make_private_dir_when_it_is_someone_elses_refuses(void **state)
     assert_non_null(strstr(err.text, "belongs to user"));
 }
 
+static void test_memory_when_asked_is_at_most_the_machines(void **state)
+{
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t bytes_max = 0, available = 0;
+
+    (void)state;
+    process_memory(&bytes_max, &available);
+    assert_in_range(bytes_max, 1u << 20, machine);
+    assert_in_range(available, 1, bytes_max);
+}
+
 static void test_cpus_when_asked_is_between_one_and_the_affinity(void **state)
 {
     unsigned cpus = process_cpus();
@@ -325,6 +336,7 @@ int main(void)
         TEST(test_make_private_dir_when_ours_is_open_closes_it),
         TEST(test_make_private_dir_when_it_is_a_link_or_a_file_refuses),
         TEST(test_make_private_dir_when_it_is_someone_elses_refuses),
+        TEST(test_memory_when_asked_is_at_most_the_machines),
         TEST(test_cpus_when_asked_is_between_one_and_the_affinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

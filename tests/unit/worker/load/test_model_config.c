@@ -96,6 +96,12 @@ static void test_architecture_when_unknown_is_named_with_what_is_supported(void 
 {
     write_text(&w, "general.architecture", "mamba");
     refuse(-ENOTSUP, "architecture 'mamba' is not supported; supported: llama");
+    write_text(&w, "general.architecture", "nomic-bert");
+    refuse(-ENOTSUP, "architecture 'nomic-bert' is an encoder: only decoder-only models can be");
+    write_text(&w, "general.architecture", "t5");
+    refuse(-ENOTSUP, "architecture 't5' is an encoder");
+    write_text(&w, "general.architecture", "gpt5");
+    refuse(-ENOTSUP, "architecture 'gpt5' is not supported");
     write_u32(&w, "general.architecture", 3);
     refuse(-EINVAL, "general.architecture");
     write_text(&w, "general.architecture", "a\nb");

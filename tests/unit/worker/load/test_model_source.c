@@ -182,6 +182,8 @@ static void test_config_when_it_cannot_be_run_names_the_key(void **state)
     refuse_config("{}", -EINVAL, "'architectures' names nothing");
     refuse_config("{\"architectures\":[\"MambaForCausalLM\"]}", -ENOTSUP,
                   "architecture 'MambaForCausalLM' is not supported; supported: LlamaForCausalLM");
+    refuse_config("{\"architectures\":[\"T5ForConditionalGeneration\"]}", -ENOTSUP,
+                  "architecture 'T5ForConditionalGeneration' is an encoder");
     refuse_config("{" LLAMA "\"num_hidden_layers\":0}", -EINVAL,
                   "key 'num_hidden_layers' is 0, 1 to 512 are possible");
     refuse_config("{" LLAMA "\"num_hidden_layers\":1.5}", -EINVAL, "is not one integer");

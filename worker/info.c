@@ -1,0 +1,28 @@
+/* info.c - the most that a process of the group may hold: what the start-up line promises.
+ *
+ *   weights + KV pool + host tier + work space + logits + grammars
+ *           + ids and hashes of every request that may run or wait + the rest
+ *
+ * The rest is code, stacks, tables, buffers of sockets and what the allocator keeps; it does not
+ * grow with load. Pages that nobody has touched yet are in the sum, and in no process. */
+#include "worker/info.h"
+
+#include "worker/engine/engine.h"
+
+#define REST_BYTES ((uint64_t)64 << 20)
+#define TOKEN_BYTES 6u /* of a request: its id, and hashes and bookkeeping of its blocks */
+
+uint64_t worker_info_bytes_max(const struct worker_info *info)
+{
+    const struct worker_settings *settings = info->settings;
+    const struct rank_model *model = info->model;
+    uint64_t bytes = model->weights->bytes + worker_info_kv_bytes(info) +
+                     settings->host_tier_bytes + decoder_activation_bytes(model->decoder) +
+                     REST_BYTES;
+
+    if (info->rank > 0)
+        return bytes;
+    uint64_t requests = (uint64_t)settings->waiting_max + settings->sequences_max;
+    return bytes + engine_logits_bytes(settings->sequences_max, &model->config) +
+           2 * settings->grammar_bytes + requests * info->pool.context_tokens * TOKEN_BYTES;
+}
