@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/family.h"
 
+void amx_gemm_u2(const struct gemm *gemm);
 void amx_gemm_u4(const struct gemm *gemm);
 void amx_gemm_u5(const struct gemm *gemm);
 void amx_gemm_s6(const struct gemm *gemm);

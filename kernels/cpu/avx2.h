@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/family.h"
 
+void avx2_gemm_u2(const struct gemm *gemm);
 void avx2_gemm_u4(const struct gemm *gemm);
 void avx2_gemm_u5(const struct gemm *gemm);
 void avx2_gemm_s6(const struct gemm *gemm);

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/family.h"
 
+void avx512_gemm_u2(const struct gemm *gemm);
 void avx512_gemm_u4(const struct gemm *gemm);
 void avx512_gemm_u5(const struct gemm *gemm);
 void avx512_gemm_s6(const struct gemm *gemm);

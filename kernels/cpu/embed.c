@@ -17,14 +17,14 @@ static float header(const uint8_t *group, uint32_t vector, uint32_t lane)
 
 static int value_by_output(enum panel_class class, const uint8_t *values, uint32_t lane, uint32_t k)
 {
-    if (class == PANEL_U4)
+    if (panel_has_nibbles(class))
         return values[lane * (GROUP / 2) + k % 8 * 2 + k / 16] >> (k / 8 % 2 * 4) & 0xf;
     return (int8_t)values[lane * GROUP + k];
 }
 
 static int quad_value(enum panel_class class, const uint8_t *quads, uint32_t lane, uint32_t k)
 {
-    if (class == PANEL_U4)
+    if (panel_has_nibbles(class))
         return quads[k / 8 * 64 + lane * 4 + k % 4] >> (k / 4 % 2 * 4) & 0xf;
     return (int8_t)quads[k / 4 * 64 + lane * 4 + k % 4];
 }
@@ -33,18 +33,22 @@ static void read_quantised(const struct cpu_segment *segment, const uint8_t *pan
                            float *to, uint32_t columns)
 {
     enum panel_class class = segment->class;
-    size_t headers = class == PANEL_S8 ? 1 : 2;
+    unsigned headers = panel_headers(class);
+    bool halves = class == PANEL_S6 || class == PANEL_U2;
     size_t group_bytes = segment->panel_bytes / (columns / GROUP);
     for (uint32_t g = 0; g < columns / GROUP; g++) {
         const uint8_t *group = panel + g * group_bytes;
-        const uint8_t *quads = group + headers * PANEL * sizeof(uint16_t);
-        bool half = class == PANEL_S6;
-        float first = header(group, 0, lane), second = half ? header(group, 1, lane) : first;
-        float min = headers == 2 && !half ? header(group, 1, lane) : 0;
+        const uint8_t *quads = group + (size_t)headers * PANEL * sizeof(uint16_t);
+        float scale[2] = {header(group, 0, lane), header(group, halves ? 1 : 0, lane)};
+        float min[2] = {0, 0};
+        if (class == PANEL_U4 || class == PANEL_U5)
+            min[0] = min[1] = header(group, 1, lane);
+        for (unsigned h = 0; h < 2 && class == PANEL_U2; h++)
+            min[h] = header(group, 2 + h, lane);
         for (uint32_t k = 0; k < GROUP; k++) {
             int value = segment->by_output ? value_by_output(class, quads, lane, k)
                                            : quad_value(class, quads, lane, k);
-            to[g * GROUP + k] = (k < 16 ? first : second) * (float)value + min;
+            to[g * GROUP + k] = scale[k / 16] * (float)value + min[k / 16];
         }
     }
 }

@@ -15,6 +15,7 @@
 /* --- weights ----------------------------------------------------------------------------------
  * Panels of 16 outputs. Quantised classes are rows of groups of 32 along K; a group is
  *   f16 header vectors [16] (scale d, min m, or two scales), then 8 quads of 4 k:
+ *   U2   d0 d1 m0 m1 | as U4; values 0..3; d0 and m0 for quads 0..3, d1 and m1 for quads 4..7
  *   U4   d m   | two quads in 64 bytes: byte 4j + i = output j; low nibble k = i, high k = 4 + i
  *   U5   d m   | quad: 64 bytes; byte 4j + i = output j (0..15), k = i; values 0..31
  *   S6   d0 d1 | as U5; values -32..32; d0 for quads 0..3, d1 for quads 4..7
@@ -23,7 +24,7 @@
  *   BF16      [K / 2, up] vectors of 16 outputs x 2 k: value 2j + i = output j, k = i
  *   F16, F32  [K] vectors of 16 outputs */
 /* Where a family's panels are by_output, the values of one output of a group are neighbours:
- *   U4              16 bytes per output: nibble i of the 16-bit word j = k 8 i + j
+ *   U2, U4          16 bytes per output: nibble i of the 16-bit word j = k 8 i + j
  *   U5, S6, S8      32 bytes per output, in the order of k
  *   BF16            [K / 32, up][16 outputs][32 k]
  * with the same headers. F16 and F32 are as above. */
@@ -33,7 +34,8 @@
 #define GROUP 32
 #define QUADS (GROUP / 4)
 enum panel_class {
-    PANEL_U4 = 0,
+    PANEL_U2 = 0,
+    PANEL_U4,
     PANEL_U5,
     PANEL_S6,
     PANEL_S8,
@@ -48,12 +50,24 @@ static inline bool panel_is_quantised(enum panel_class class)
     return class <= PANEL_S8;
 }
 
+/* Values in nibbles, two quads in 64 bytes. */
+static inline bool panel_has_nibbles(enum panel_class class)
+{
+    return class <= PANEL_U4;
+}
+
+/* f16 header vectors of a group of a quantised class. */
+static inline unsigned panel_headers(enum panel_class class)
+{
+    return class == PANEL_S8 ? 1 : class == PANEL_U2 ? 4 : 2;
+}
+
 /* Rows of x as int8 in groups of 32: x = scale * q, |q| <= 127. */
 struct quant_rows {
     int8_t *q;          /* [rows][columns] */
     float *scale_sums;  /* [rows][columns / 32][2]: scale, scale * sum of the group's q */
-    int16_t *half_sums; /* [rows][columns / 32][2]: sum of q over each 16 of the group; for families
-                           that add a constant to signed weights */
+    int16_t *half_sums; /* [rows][columns / 32][2]: sum of q over each 16 of the group: for the mins
+                           of U2, and for families that add a constant to signed weights */
 };
 
 /* Rows of x as bf16 in the order of tiles: [rows / 16, up][K / 32, up][16 pairs of k][width

@@ -33,6 +33,7 @@ const struct cpu_family amx_family = {
     .multiply_adds_per_ns = 128,
     .gemm =
         {
+            [PANEL_U2] = avx512_gemm_u2,
             [PANEL_U4] = avx512_gemm_u4,
             [PANEL_U5] = avx512_gemm_u5,
             [PANEL_S6] = avx512_gemm_s6,
@@ -61,6 +62,7 @@ const struct cpu_family amx_bf16_family = {
     .multiply_adds_per_ns = 400,
     .gemm =
         {
+            [PANEL_U2] = amx_gemm_u2,
             [PANEL_U4] = amx_gemm_u4,
             [PANEL_U5] = amx_gemm_u5,
             [PANEL_S6] = amx_gemm_s6,
@@ -69,7 +71,8 @@ const struct cpu_family amx_bf16_family = {
             [PANEL_F16] = avx512_gemm_f16,
             [PANEL_F32] = avx512_gemm_f32,
         },
-    .by_output = {[PANEL_U4] = true,
+    .by_output = {[PANEL_U2] = true,
+                  [PANEL_U4] = true,
                   [PANEL_U5] = true,
                   [PANEL_S6] = true,
                   [PANEL_S8] = true,

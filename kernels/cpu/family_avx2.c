@@ -8,6 +8,7 @@ const struct cpu_family avx2_family = {
     .multiply_adds_per_ns = 64,
     .gemm =
         {
+            [PANEL_U2] = avx2_gemm_u2,
             [PANEL_U4] = avx2_gemm_u4,
             [PANEL_U5] = avx2_gemm_u5,
             [PANEL_S6] = avx2_gemm_s6,

@@ -8,6 +8,7 @@ const struct cpu_family avx512_family = {
     .multiply_adds_per_ns = 128,
     .gemm =
         {
+            [PANEL_U2] = avx512_gemm_u2,
             [PANEL_U4] = avx512_gemm_u4,
             [PANEL_U5] = avx512_gemm_u5,
             [PANEL_S6] = avx512_gemm_s6,

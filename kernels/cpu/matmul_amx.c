@@ -36,22 +36,49 @@ INLINE void store_bf16(uint16_t *to, __m512 low, __m512 high)
 }
 
 /* Rounded to bf16 in the high half of each value, half up: word 2 i + 1 of what 16 codes mean. */
-INLINE __m512i table_of(__m512 codes, float d, float m)
+INLINE __m512i table_of(__m512 codes, __m512 d, __m512 m)
 {
-    __m512 values = _mm512_fmadd_ps(codes, _mm512_set1_ps(d), _mm512_set1_ps(m));
+    __m512 values = _mm512_fmadd_ps(codes, d, m);
     return _mm512_add_epi32(_mm512_castps_si512(values), _mm512_set1_epi32(0x8000));
+}
+
+/* Turns that bring nibble i of a word, i = lane / 8, to bits 1 to 4. */
+INLINE __m512i nibble_turns(void)
+{
+    const __m128i left1 = _mm_set1_epi16(15), right3 = _mm_set1_epi16(3),
+                  right7 = _mm_set1_epi16(7), right11 = _mm_set1_epi16(11);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(right3, left1)),
+                              _mm256_set_m128i(right11, right7), 1);
+}
+
+/* One table holds both halves' meanings: entries 0..3 of the first, 4..7 of the second. */
+static void dequantise_u2(const uint8_t *group, uint16_t *to)
+{
+    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i turns = nibble_turns(), code = _mm512_set1_epi16(6);
+    const __m512i place = _mm512_inserti64x4(_mm512_set1_epi16(1), _mm256_set1_epi16(9), 1);
+    float d[2][PANEL], m[2][PANEL];
+    for (int h = 0; h < 2; h++) {
+        v16_store(d[h], v16_load_f16(group + h * HEADER));
+        v16_store(m[h], v16_load_f16(group + (2 + h) * HEADER));
+    }
+    group += 4 * HEADER;
+    UNROLL for (int n = 0; n < PANEL; n++)
+    {
+        __m512 scale = _mm512_mask_blend_ps(0xf0, _mm512_set1_ps(d[0][n]), _mm512_set1_ps(d[1][n]));
+        __m512 min = _mm512_mask_blend_ps(0xf0, _mm512_set1_ps(m[0][n]), _mm512_set1_ps(m[1][n]));
+        __m512i words = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)group + n));
+        __m512i which = _mm512_and_si512(_mm512_shrdv_epi16(words, words, turns), code);
+        __m512i row =
+            _mm512_permutexvar_epi16(_mm512_or_si512(which, place), table_of(codes, scale, min));
+        _mm512_store_si512(to + n * GROUP, row);
+    }
 }
 
 static void dequantise_u4(const uint8_t *group, uint16_t *to)
 {
     const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    /* Turns that bring nibble i of a word, i = lane / 8, to bits 1 to 4. */
-    const __m128i left1 = _mm_set1_epi16(15), right3 = _mm_set1_epi16(3),
-                  right7 = _mm_set1_epi16(7), right11 = _mm_set1_epi16(11);
-    const __m512i turns =
-        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(right3, left1)),
-                           _mm256_set_m128i(right11, right7), 1);
-    const __m512i odd = _mm512_set1_epi16(1);
+    const __m512i turns = nibble_turns(), odd = _mm512_set1_epi16(1);
     float d[PANEL], m[PANEL];
     v16_store(d, v16_load_f16(group));
     v16_store(m, v16_load_f16(group + HEADER));
@@ -60,7 +87,8 @@ static void dequantise_u4(const uint8_t *group, uint16_t *to)
     {
         __m512i words = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)group + n));
         __m512i which = _mm512_or_si512(_mm512_shrdv_epi16(words, words, turns), odd);
-        __m512i row = _mm512_permutexvar_epi16(which, table_of(codes, d[n], m[n]));
+        __m512i row = _mm512_permutexvar_epi16(
+            which, table_of(codes, _mm512_set1_ps(d[n]), _mm512_set1_ps(m[n])));
         _mm512_store_si512(to + n * GROUP, row);
     }
 }
@@ -286,6 +314,11 @@ INLINE void multiply(const struct gemm *g, bool stored, dequantise_fn dequantise
         multiply_panel(g, panel, count, stored, dequantise);
     }
     _tile_release();
+}
+
+void amx_gemm_u2(const struct gemm *gemm)
+{
+    multiply(gemm, false, dequantise_u2);
 }
 
 void amx_gemm_u4(const struct gemm *gemm)

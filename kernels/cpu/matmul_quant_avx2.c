@@ -2,6 +2,7 @@
  *
  *   y[r][n] = sum over groups g, rising, of   scale_r,g * d_n,g * dot(w_n,g, a_r,g)
  *                                           + (scale_r,g * sum a_r,g) * m_n,g        (U4, U5)
+ *   U2 and S6: the same for each half of a group, with a scale (and a min) of its own
  *
  *   one group, R rows x 16 outputs:
  *     a vector of panel = 8 outputs x 4 k (U4: and 4 k more in the high nibbles); vpmaddubsw with 4
@@ -10,7 +11,7 @@
  *
  * Why weights are unsigned with a min where they can be: vpmaddubsw wants one operand unsigned, and
  *   sums stay in 16 bits as long as they fit:
- *     U4   15 * 127 * 2 * 8 quads = 30480: a whole group
+ *     U2, U4  15 * 127 * 2 * 8 quads = 30480: a whole group
  *     U5   31 * 127 * 2 * 4 quads = 31496: half a group
  *     S6   32 * 127 * 2 * 4 quads = 32512: half a group, which is what a scale of Q6_K covers; the
  *          sign of the weight is moved to the activation (vpsignb)
@@ -72,12 +73,12 @@ INLINE void store_sums(const int R, const struct block *b, __m256 sum[ROWS][2])
     }
 }
 
-/* dot products of a group in 32 bits, nibbles. */
-INLINE void dot_u4(const int R, const uint8_t *quads, const int8_t *q, size_t q_stride,
-                   __m256i ret_dot[ROWS][2])
+/* dot products of pairs [first, end) of quads in 32 bits, nibbles. */
+INLINE void dot_u4(const int R, const int first, const int end, const uint8_t *quads,
+                   const int8_t *q, size_t q_stride, __m256i ret_dot[ROWS][2])
 {
     const __m256i low = _mm256_set1_epi8(0xf);
-    UNROLL for (int pair = 0; pair < QUADS / 2; pair++)
+    UNROLL for (int pair = first; pair < end; pair++)
     {
         UNROLL for (int h = 0; h < 2; h++)
         {
@@ -88,7 +89,7 @@ INLINE void dot_u4(const int R, const uint8_t *quads, const int8_t *q, size_t q_
             {
                 const int8_t *at = q + (size_t)r * q_stride + pair * 8;
                 add_products(&ret_dot[r][h], _mm256_maddubs_epi16(w0, broadcast_quad(at)),
-                             pair == 0);
+                             pair == first);
                 add_products(&ret_dot[r][h], _mm256_maddubs_epi16(w1, broadcast_quad(at + 4)),
                              false);
             }
@@ -201,7 +202,7 @@ INLINE void multiply_group_scale(enum panel_class class, const int R, const stru
         __m256i dot[ROWS][2];
         __m256 d[2], m[2];
         if (class == PANEL_U4)
-            dot_u4(R, group + headers, q, b->q_stride, dot);
+            dot_u4(R, 0, QUADS / 2, group + headers, q, b->q_stride, dot);
         else if (class == PANEL_U5)
             dot_u5(R, group + headers, q, b->q_stride, dot);
         else
@@ -212,6 +213,42 @@ INLINE void multiply_group_scale(enum panel_class class, const int R, const stru
             continue;
         load_header(group + HEADER, m);
         add_min(R, b, g, m, sum);
+    }
+    store_sums(R, b, sum);
+}
+
+/* sum += (scale * sum of activations of a half) * m */
+INLINE void add_half_min(const int R, const struct block *b, uint32_t g, int half,
+                         const __m256 m[2], __m256 sum[ROWS][2])
+{
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        size_t at = ((size_t)r * b->group_stride + g) * 2;
+        __m256 total =
+            _mm256_set1_ps(b->quant.scale_sums[at] * (float)b->quant.half_sums[at + (size_t)half]);
+        sum[r][0] = _mm256_fmadd_ps(total, m[0], sum[r][0]);
+        sum[r][1] = _mm256_fmadd_ps(total, m[1], sum[r][1]);
+    }
+}
+
+/* U2: two scales and two mins per group. */
+INLINE void multiply_u2(const int R, const struct block *b)
+{
+    const uint8_t *group = b->panel;
+    __m256 sum[ROWS][2];
+    start_sums(R, b, sum);
+    for (uint32_t g = 0; g < b->groups; g++, group += 4 * HEADER + QUADS * 32) {
+        const int8_t *q = b->quant.q + (size_t)g * GROUP;
+        UNROLL for (int half = 0; half < 2; half++)
+        {
+            __m256i dot[ROWS][2];
+            __m256 d[2], m[2];
+            dot_u4(R, half * 2, half * 2 + 2, group + 4 * HEADER, q, b->q_stride, dot);
+            load_header(group + half * HEADER, d);
+            add_scaled(R, b, g, dot, d, sum);
+            load_header(group + (2 + half) * HEADER, m);
+            add_half_min(R, b, g, half, m, sum);
+        }
     }
     store_sums(R, b, sum);
 }
@@ -240,6 +277,8 @@ INLINE void multiply_rows(enum panel_class class, const int R, const struct bloc
 {
     if (class == PANEL_S6)
         multiply_s6(R, b);
+    else if (class == PANEL_U2)
+        multiply_u2(R, b);
     else
         multiply_group_scale(class, R, b);
 }
@@ -260,6 +299,11 @@ INLINE void multiply_block(enum panel_class class, const struct block *block, ui
         multiply_rows(class, 1, &b);
 }
 
+static void block_u2(const struct block *block, uint32_t rows)
+{
+    multiply_block(PANEL_U2, block, rows);
+}
+
 static void block_u4(const struct block *block, uint32_t rows)
 {
     multiply_block(PANEL_U4, block, rows);
@@ -278,6 +322,11 @@ static void block_s6(const struct block *block, uint32_t rows)
 static void block_s8(const struct block *block, uint32_t rows)
 {
     multiply_block(PANEL_S8, block, rows);
+}
+
+void avx2_gemm_u2(const struct gemm *gemm)
+{
+    multiply_all(gemm, block_u2);
 }
 
 void avx2_gemm_u4(const struct gemm *gemm)

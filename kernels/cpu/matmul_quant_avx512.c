@@ -12,6 +12,11 @@
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/matmul_vnni.h"
 
+static void block_u2(const struct block *block, uint32_t rows)
+{
+    vnni_block(PANEL_U2, block, rows);
+}
+
 static void block_u4(const struct block *block, uint32_t rows)
 {
     vnni_block(PANEL_U4, block, rows);
@@ -30,6 +35,11 @@ static void block_s6(const struct block *block, uint32_t rows)
 static void block_s8(const struct block *block, uint32_t rows)
 {
     vnni_block(PANEL_S8, block, rows);
+}
+
+void avx512_gemm_u2(const struct gemm *gemm)
+{
+    multiply_all(gemm, block_u2);
 }
 
 void avx512_gemm_u4(const struct gemm *gemm)

@@ -11,12 +11,12 @@ enum { HEADER = PANEL * 2 }; /* bytes of one f16 vector */
 
 INLINE size_t group_headers(enum panel_class class)
 {
-    return class == PANEL_S8 ? HEADER : 2 * HEADER;
+    return panel_headers(class) * (size_t)HEADER;
 }
 
 INLINE size_t group_bytes(enum panel_class class)
 {
-    return group_headers(class) + QUADS * (class == PANEL_U4 ? 32 : 64);
+    return group_headers(class) + QUADS * (panel_has_nibbles(class) ? 32 : 64);
 }
 
 INLINE __m512i broadcast_quad(const int8_t *q)
@@ -35,7 +35,7 @@ INLINE void pin(__m512i *v)
 /* Quads 2 * pair and 2 * pair + 1 as unsigned bytes. */
 INLINE void load_quads(enum panel_class class, const uint8_t *quads, int pair, __m512i ret_w[2])
 {
-    if (class == PANEL_U4) {
+    if (panel_has_nibbles(class)) {
         const __m512i low = _mm512_set1_epi8(0xf);
         __m512i both = _mm512_loadu_si512(quads + pair * 64);
         ret_w[0] = _mm512_and_si512(both, low);
@@ -53,7 +53,7 @@ INLINE void load_quads(enum panel_class class, const uint8_t *quads, int pair, _
     }
 }
 
-/* What a dot product over the group (S6: over half `half`) starts from. */
+/* What a dot product over the group (S6, U2: over half `half`) starts from. */
 INLINE __m512i dot_start(enum panel_class class, const int16_t *half_sums, int half)
 {
     if (class == PANEL_S8)
@@ -96,6 +96,33 @@ INLINE __m512 add_min(__m512 sum, __m512 m, const float *scale_sum)
     return _mm512_fmadd_ps(_mm512_set1_ps(scale_sum[1]), m, sum);
 }
 
+/* S6 and U2: a scale for each half of the group, and of U2 a min too. */
+INLINE void vnni_halves(enum panel_class class, const int R, const struct block *b, uint32_t g,
+                        const uint8_t *group, __m512 sum[VNNI_ROWS])
+{
+    const uint8_t *quads = group + group_headers(class);
+    const float *scale_sums = b->quant.scale_sums + (size_t)g * 2;
+    const int16_t *half_sums = b->quant.half_sums + (size_t)g * 2;
+    const size_t stride = b->group_stride * 2;
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        __m512i dot[VNNI_ROWS];
+        __m512 d = v16_load_f16(group + half * HEADER);
+        dot_pairs(class, R, half * 2, half * 2 + 2, quads, b, g, dot);
+        UNROLL for (int r = 0; r < R; r++) sum[r] =
+            add_scaled(sum[r], dot[r], d, scale_sums + (size_t)r * stride);
+        if (class == PANEL_S6)
+            continue;
+        __m512 m = v16_load_f16(group + (2 + half) * HEADER);
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            float total = scale_sums[(size_t)r * stride] *
+                          (float)half_sums[(size_t)r * stride + (size_t)half];
+            sum[r] = _mm512_fmadd_ps(_mm512_set1_ps(total), m, sum[r]);
+        }
+    }
+}
+
 INLINE void vnni_group(enum panel_class class, const int R, const struct block *b, uint32_t g,
                        const uint8_t *group, __m512 sum[VNNI_ROWS])
 {
@@ -104,18 +131,10 @@ INLINE void vnni_group(enum panel_class class, const int R, const struct block *
     const size_t stride = b->group_stride * 2;
     __m512 d = v16_load_f16(group);
     __m512i dot[VNNI_ROWS];
-    if (class == PANEL_S6) {
-        dot_pairs(class, R, 0, 2, quads, b, g, dot);
-        UNROLL for (int r = 0; r < R; r++) sum[r] =
-            add_scaled(sum[r], dot[r], d, scale_sums + (size_t)r * stride);
-        dot_pairs(class, R, 2, 4, quads, b, g, dot);
-        d = v16_load_f16(group + HEADER);
-    } else {
-        dot_pairs(class, R, 0, 4, quads, b, g, dot);
-    }
+    dot_pairs(class, R, 0, 4, quads, b, g, dot);
     UNROLL for (int r = 0; r < R; r++) sum[r] =
         add_scaled(sum[r], dot[r], d, scale_sums + (size_t)r * stride);
-    if (class == PANEL_S8 || class == PANEL_S6)
+    if (class == PANEL_S8)
         return;
     __m512 m = v16_load_f16(group + HEADER);
     UNROLL for (int r = 0; r < R; r++) sum[r] = add_min(sum[r], m, scale_sums + (size_t)r * stride);
@@ -127,8 +146,12 @@ INLINE void vnni_rows(enum panel_class class, const int R, const struct block *b
     __m512 sum[VNNI_ROWS];
     UNROLL for (int r = 0; r < R; r++) sum[r] =
         v16_load_some(b->y + (size_t)r * b->y_stride, b->add ? 16 : 0);
-    for (uint32_t g = 0; g < b->groups; g++, group += group_bytes(class))
-        vnni_group(class, R, b, g, group, sum);
+    for (uint32_t g = 0; g < b->groups; g++, group += group_bytes(class)) {
+        if (class == PANEL_S6 || class == PANEL_U2)
+            vnni_halves(class, R, b, g, group, sum);
+        else
+            vnni_group(class, R, b, g, group, sum);
+    }
     UNROLL for (int r = 0; r < R; r++) v16_store(b->y + (size_t)r * b->y_stride, sum[r]);
 }
 

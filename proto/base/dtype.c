@@ -6,6 +6,9 @@
  *   Q4_K  [d][dmin][12: 8 x (6-bit scale, 6-bit min)][128 nibble bytes]             256 values
  *   Q5_K  as Q4_K with [32: fifth bits] before the nibbles
  *   Q6_K  [128 low nibbles][64: 2 high bits][16 x int8 scale][d]
+ *   Q2_K  [16 x (4-bit scale, 4-bit min)][64: 2 bits each][d][dmin]
+ *   Q3_K  [32: third bits][64: 2 bits each][12: 16 x 6-bit scale][d]
+ *   IQ4_NL  as Q4_0, but a nibble is a place in a table of 16 values
  *
  * Why groups of 32: every quantised type is a row of them, so the reference (f32) and the packers
  * (integers) read the formats through dtype_read_group and cannot drift apart.
@@ -25,7 +28,8 @@ static const struct dtype_info infos[] = {
     [DTYPE_Q5_0] = {"Q5_0", 32, 22},   [DTYPE_Q5_1] = {"Q5_1", 32, 24},
     [DTYPE_Q8_0] = {"Q8_0", 32, 34},   [DTYPE_Q4_K] = {"Q4_K", 256, 144},
     [DTYPE_Q5_K] = {"Q5_K", 256, 176}, [DTYPE_Q6_K] = {"Q6_K", 256, 210},
-    [DTYPE_BF16] = {"BF16", 1, 2},
+    [DTYPE_Q2_K] = {"Q2_K", 256, 84},  [DTYPE_Q3_K] = {"Q3_K", 256, 110},
+    [DTYPE_BF16] = {"BF16", 1, 2},     [DTYPE_IQ4_NL] = {"IQ4_NL", 32, 18},
 };
 
 const struct dtype_info *dtype_info(uint32_t dtype)
@@ -108,7 +112,8 @@ static void set_scale(struct dtype_group *group, float scale, float min)
 {
     group->scale[0] = scale;
     group->scale[1] = scale;
-    group->min = min;
+    group->min[0] = min;
+    group->min[1] = min;
 }
 
 /* Nibbles in the order of the 32-value types. */
@@ -209,11 +214,60 @@ static void read_q6_k(const uint8_t *block, unsigned j, struct dtype_group *grou
     float d = read_f16(block + 208);
     group->scale[0] = d * (float)scales[0];
     group->scale[1] = d * (float)scales[1];
-    group->min = 0;
+    group->min[0] = 0;
+    group->min[1] = 0;
     for (int i = 0; i < GROUP; i++) {
         int q = (low[i] >> (r / 2 * 4) & 0xf) | (high[i] >> (r * 2) & 3) << 4;
         group->q[i] = (int8_t)(q - 32);
     }
+}
+
+/* Two bits each: group j takes bits 2 (j % 4) of the 32 bytes of its half of the block. */
+static void read_pairs(const uint8_t *bytes, unsigned j, int8_t *q)
+{
+    for (unsigned i = 0; i < GROUP; i++)
+        q[i] = (int8_t)(bytes[j / 4 * GROUP + i] >> (j % 4 * 2) & 3);
+}
+
+static void read_q2_k(const uint8_t *block, unsigned j, struct dtype_group *group)
+{
+    float d = read_f16(block + 80), dmin = read_f16(block + 82);
+    for (unsigned h = 0; h < 2; h++) {
+        unsigned both = block[2 * j + h];
+        group->scale[h] = d * (float)(both & 0xf);
+        group->min[h] = -(dmin * (float)(both >> 4));
+    }
+    read_pairs(block + 16, j, group->q);
+}
+
+/* 6-bit scale i (0..15), less 32: four low bits in nibbles of 8 bytes, two high ones in 4 bytes. */
+static float q3_k_scale(const uint8_t *s, unsigned i)
+{
+    unsigned low = s[i % 8] >> (i / 8 * 4) & 0xfu, high = s[8 + i % 4] >> (i / 4 * 2) & 3u;
+    return (float)(int)(low | high << 4) - 32;
+}
+
+/* Bit j of the 32 bytes of third bits; none: 4 less. */
+static void read_q3_k(const uint8_t *block, unsigned j, struct dtype_group *group)
+{
+    float d = read_f16(block + 108);
+    for (unsigned h = 0; h < 2; h++) {
+        group->scale[h] = d * q3_k_scale(block + 96, 2 * j + h);
+        group->min[h] = 0;
+    }
+    read_pairs(block + 32, j, group->q);
+    for (int i = 0; i < GROUP; i++)
+        group->q[i] = (int8_t)(group->q[i] - ((block[i] >> j & 1) != 0 ? 0 : 4));
+}
+
+static void read_iq4_nl(const uint8_t *block, struct dtype_group *group)
+{
+    static const int8_t meaning[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                       1,    13,   25,  38,  53,  69,  89,  113};
+    set_scale(group, read_f16(block), 0);
+    read_nibbles(block + 2, group->q);
+    for (int i = 0; i < GROUP; i++)
+        group->q[i] = meaning[group->q[i]];
 }
 
 void dtype_read_group(enum dtype dtype, const void *row, size_t group,
@@ -249,6 +303,15 @@ void dtype_read_group(enum dtype dtype, const void *row, size_t group,
     case DTYPE_Q6_K:
         read_q6_k(block, j, ret_group);
         break;
+    case DTYPE_Q2_K:
+        read_q2_k(block, j, ret_group);
+        break;
+    case DTYPE_Q3_K:
+        read_q3_k(block, j, ret_group);
+        break;
+    case DTYPE_IQ4_NL:
+        read_iq4_nl(block, ret_group);
+        break;
     default:
         ASSERT(!"a quantised type");
     }
@@ -279,6 +342,6 @@ void dtype_to_f32(enum dtype dtype, const void *from, float *to, size_t count)
         struct dtype_group group;
         dtype_read_group(dtype, from, g, &group);
         for (size_t i = 0; i < GROUP; i++)
-            to[g * GROUP + i] = group.scale[i / 16] * (float)group.q[i] + group.min;
+            to[g * GROUP + i] = group.scale[i / 16] * (float)group.q[i] + group.min[i / 16];
     }
 }

@@ -6,9 +6,9 @@
 
 #include "tests/unit/kernels/check.h"
 
-static const enum dtype all_types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0,
-                                       DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0,
-                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype all_types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0,   DTYPE_Q4_1,
+                                       DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_IQ4_NL, DTYPE_Q2_K,
+                                       DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 #define TYPES (sizeof(all_types) / sizeof(all_types[0]))
 
 static struct backend *ref, *cpu;
@@ -31,7 +31,7 @@ static int tear_down(void **state)
 
 static bool is_k_type(enum dtype dtype)
 {
-    return dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K || dtype == DTYPE_Q6_K;
+    return dtype_info(dtype)->block_values == 256;
 }
 
 /* Whether the family rounds activations to bf16 for bf16 weights, and for quantised ones: those are
@@ -176,7 +176,7 @@ static void test_matmul_when_a_row_is_zero_gives_zero(void **state)
     uint64_t seed = 5;
     float x[64] = {0}, y[16];
     (void)state;
-    for (size_t t = 3; t < 8; t++) {
+    for (size_t t = 3; t < 9; t++) { /* groups of 32 */
         struct stored s = random_stored(&seed, all_types[t], 16, 64);
         struct weight *w = make_weight(cpu, &s, WEIGHT_MATMUL);
         struct tensor tx = tensor_of(x, 1, 64), ty = tensor_of(y, 1, 16);

@@ -58,6 +58,16 @@ static inline void random_block(uint64_t *seed, enum dtype dtype, uint8_t *block
     case DTYPE_Q6_K:
         put_half(block + 208, value / 2000);
         break;
+    case DTYPE_Q2_K:
+        put_half(block + 80, fabsf(value) / 20);
+        put_half(block + 82, fabsf(value) / 8);
+        break;
+    case DTYPE_Q3_K:
+        put_half(block + 108, value / 60);
+        break;
+    case DTYPE_IQ4_NL:
+        put_half(block, value / 100);
+        break;
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:
         put_half(block, fabsf(value) / 400);

@@ -161,20 +161,68 @@ static void test_q6_k_when_read_puts_low_and_high_bits_together(void **state)
     assert_true(values[229] == 0.5f * 6 * (42 - 32));
 }
 
+/* Bytes of a linear congruential generator with d = 0.5 (and dmin = 0.25) put in, read by the numpy
+ * code of the `gguf` package (0.17): four values, and the sum of value i times i + 1. */
+static const struct oracle {
+    enum dtype dtype;
+    int halves[2]; /* where d and dmin are; -1: there is none */
+    float first, value17, value31, last;
+    double weighted;
+} oracle[] = {
+    {DTYPE_Q4_0, {0, -1}, -3.5f, 1.5f, -1.5f, -1.5f, -42.5},
+    {DTYPE_Q4_1, {0, 2}, 6.25f, 2.75f, 4.25f, 4.25f, 2263.0},
+    {DTYPE_Q5_0, {0, -1}, 3, -4, -7.5f, -7.5f, -247.0},
+    {DTYPE_Q5_1, {0, 2}, 2.25f, 13.25f, 10.75f, 10.75f, 4003.5},
+    {DTYPE_Q8_0, {0, -1}, -63.5f, -60, -2.5f, -2.5f, 1117.5},
+    {DTYPE_Q2_K, {80, 82}, -0.75f, 19.75f, -1.25f, 7.25f, 150419.5},
+    {DTYPE_Q3_K, {108, -1}, 10.5f, -25.5f, 0, 54, 87544.0},
+    {DTYPE_Q4_K, {0, 2}, 71, 65, 71, 185.75f, 3613016.5},
+    {DTYPE_Q5_K, {0, 2}, 41, 179, 89, 99.75f, 7586484.0},
+    {DTYPE_Q6_K, {208, -1}, -574, 1007, 689, 0, -2928651.5},
+    {DTYPE_IQ4_NL, {0, -1}, -52, 19, -17.5f, -17.5f, -362.5},
+};
+#define ORACLE_TYPES (sizeof(oracle) / sizeof(oracle[0]))
+
+static void test_every_type_when_read_agrees_with_the_gguf_package(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < ORACLE_TYPES; t++) {
+        const struct oracle *o = &oracle[t];
+        const struct dtype_info *info = dtype_info(o->dtype);
+        uint8_t block[256];
+        float v[256];
+        double weighted = 0;
+        uint32_t x = 1;
+        for (uint32_t i = 0; i < info->block_bytes; i++) {
+            x = x * 1664525 + 1013904223;
+            block[i] = (uint8_t)(x >> 24);
+        }
+        put_half(block + o->halves[0], 0.5f);
+        if (o->halves[1] >= 0)
+            put_half(block + o->halves[1], 0.25f);
+        dtype_to_f32(o->dtype, block, v, info->block_values);
+        for (uint32_t i = 0; i < info->block_values; i++)
+            weighted += (double)v[i] * (i + 1);
+        assert_true(v[0] == o->first && v[17] == o->value17 && v[31] == o->value31);
+        assert_true(v[info->block_values - 1] == o->last);
+        assert_true(weighted == o->weighted);
+    }
+}
+
 static void test_groups_when_read_one_by_one_equal_the_row(void **state)
 {
-    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                       DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
     uint64_t seed = 1;
     (void)state;
-    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
-        struct stored s = random_stored(&seed, types[t], 1, 512);
+    for (size_t t = 0; t < ORACLE_TYPES; t++) {
+        enum dtype dtype = oracle[t].dtype;
+        struct stored s = random_stored(&seed, dtype, 1, 512);
         float values[512];
-        dtype_to_f32(types[t], s.data, values, 512);
+        dtype_to_f32(dtype, s.data, values, 512);
         for (size_t i = 0; i < 512; i++) {
             struct dtype_group group;
-            dtype_read_group(types[t], s.data, i / 32, &group);
-            assert_true(values[i] == group.scale[i % 32 / 16] * (float)group.q[i % 32] + group.min);
+            dtype_read_group(dtype, s.data, i / 32, &group);
+            size_t half = i % 32 / 16;
+            assert_true(values[i] == group.scale[half] * (float)group.q[i % 32] + group.min[half]);
         }
         mem_free(s.data);
     }
@@ -192,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_q8_0_when_read_gives_scale_times_byte),
         cmocka_unit_test(test_q4_k_and_q5_k_when_read_use_the_packed_scales),
         cmocka_unit_test(test_q6_k_when_read_puts_low_and_high_bits_together),
+        cmocka_unit_test(test_every_type_when_read_agrees_with_the_gguf_package),
         cmocka_unit_test(test_groups_when_read_one_by_one_equal_the_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
