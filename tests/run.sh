@@ -68,6 +68,7 @@ say "== packages"
 # shellcheck disable=SC2086 # lists of words
 install_packages "$LOGS" $PACKAGES_BUILD $PACKAGES_TEST
 fetch_model "$LOGS"
+fetch_gemma "$LOGS"
 
 if wanted format; then
     say "== format"

@@ -74,6 +74,14 @@ const char *e2e_smollm2(void)
     return path;
 }
 
+const char *e2e_gemma3(void)
+{
+    const char *path = model_path(GEMMA3_FILE);
+    if (access(path, R_OK) < 0)
+        e2e_skip("%s is absent (tests/run.sh fetches it)", path);
+    return path;
+}
+
 const char *e2e_tiny(const char *name)
 {
     static char path[PATH_MAX];
@@ -110,7 +118,12 @@ static void take_names(struct cluster *cluster, const char *model, const char *c
             (void)snprintf(cluster->bearer, sizeof(cluster->bearer), "Authorization: Bearer %.*s",
                            (int)strcspn(flags[1], ","), flags[1]);
     }
-    cluster->model = strstr(model, SMOLLM2_NAME) ? SMOLLM2_NAME : TINY_NAME;
+    const char *name = strrchr(model, '/') ? strrchr(model, '/') + 1 : model;
+    size_t bytes = strlen(name), suffix = strlen(".gguf");
+    if (bytes > suffix && strcmp(name + bytes - suffix, ".gguf") == 0)
+        bytes -= suffix;
+    (void)snprintf(cluster->model_name, sizeof(cluster->model_name), "%.*s", (int)bytes, name);
+    cluster->model = cluster->model_name;
 }
 
 /* The one line that refrain up prints on stdout. */

@@ -32,7 +32,8 @@ struct cluster {
     pid_t pid; /* refrain up; 0: not running */
     uint16_t port;
     char url[64];
-    const char *model;    /* served name */
+    const char *model;    /* served name: model_name */
+    char model_name[96];  /* the file's name without suffix, or the folder's */
     const char *programs; /* folder of refrain and the others; NULL: BUILD_DIR */
     char bearer[128];     /* "Authorization: Bearer KEY" of the first key of --api-key; "" */
     char folder[64];      /* /tmp/refrain-e2e-XXXXXX */
@@ -60,8 +61,9 @@ struct worker_view {
 /* First and last line of main(). finish: prints the logs when `failed` is not 0; returns it. */
 void e2e_begin(void);
 int e2e_finish(int failed);
-/* The real model, or a "skipped: ..." line and exit(77). */
+/* A real model, or a "skipped: ..." line and exit(77). */
 const char *e2e_smollm2(void);
+const char *e2e_gemma3(void);
 /* golden/tiny/NAME/model.gguf, or skipped. */
 const char *e2e_tiny(const char *name);
 /* Print "skipped: ..." and exit(77). */
