@@ -24,7 +24,7 @@ void answer_usage(const struct request *request, struct chunk_usage *ret_usage)
         const struct choice *choice = &request->choices[i];
         ret_usage->completion_tokens += choice->tokens;
         ret_usage->reasoning_tokens += choice->reasoning_tokens;
-        if (choice->index % request->fields.n == 0) /* once per prompt */
+        if (choice->index % request->fields.best_of == 0) /* once per prompt */
             ret_usage->cached_tokens += choice->cached_tokens;
     }
 }
@@ -136,6 +136,14 @@ static void fill_prompt_ids(const struct request *request, const struct choice *
     }
 }
 
+/* Once, with the first chunk. */
+static void show_prompt(struct request *request, struct chunk *chunk)
+{
+    chunk->prompt_text = request->prompt_text;
+    chunk->prompt_text_bytes = request->prompt_text_bytes;
+    request->prompt_text = NULL;
+}
+
 static void send_choice(struct request *request, struct choice *choice, struct chunk_choice *part,
                         bool last)
 {
@@ -156,6 +164,7 @@ static void send_choice(struct request *request, struct choice *choice, struct c
         add_refrain(request, &chunk, &explained);
     if (!choice->sent)
         fill_prompt_ids(request, choice, &chunk, part);
+    show_prompt(request, &chunk);
     choice->sent = true;
     if (request->fields.return_ids && !part->role)
         part->token_ids = choice->ids.data;
@@ -346,6 +355,30 @@ static bool fill_whole(struct request *request, struct choice *choice, struct ch
     return out->logprobs != NULL;
 }
 
+/* Which choices the client gets: of each prompt's `best_of` the n with the highest mean log
+ * probability, the best first; equal ones, and all without best_of, as they were dispatched. */
+static void choose(const struct request *request, uint32_t ret_chosen[API_CHOICES_MAX])
+{
+    uint32_t n = request->fields.n, runs = request->fields.best_of;
+    double means[API_CHOICES_MAX]; /* of what is in ret_chosen */
+    uint32_t *best = ret_chosen;
+
+    for (uint32_t i = 0; i < request->choices_count; i++) {
+        double mean = runs > n ? choice_mean_logprob(&request->choices[i]) : 0;
+        uint32_t first = i / runs * n, at = first + (i % runs < n ? i % runs : n);
+        for (; at > first && means[at - 1] < mean; at--) {
+            if (at < first + n) {
+                best[at] = best[at - 1];
+                means[at] = means[at - 1];
+            }
+        }
+        if (at < first + n) {
+            best[at] = i;
+            means[at] = mean;
+        }
+    }
+}
+
 static int answer_too_large(struct request *request)
 {
     struct api_error error;
@@ -361,22 +394,27 @@ int answer_whole(struct request *request)
     struct chunk chunk = {0};
     struct chunk_usage usage;
     struct chunk_explain explained;
-    struct chunk_choice *parts =
-        arena_alloc(&request->arena, request->choices_count * sizeof(*parts));
+    uint32_t count = request->prompts_count * request->fields.n;
+    struct chunk_choice *parts = arena_alloc(&request->arena, count * sizeof(*parts));
+    uint32_t chosen[API_CHOICES_MAX];
 
     ASSERT(request->choices_open == 0);
     if (!parts)
         return answer_too_large(request);
-    for (uint32_t i = 0; i < request->choices_count; i++) {
-        if (!fill_whole(request, &request->choices[i], &parts[i]))
+    choose(request, chosen);
+    for (uint32_t i = 0; i < count; i++) {
+        struct choice *choice = &request->choices[chosen[i]];
+        if (!fill_whole(request, choice, &parts[i]))
             return answer_too_large(request);
-        fill_prompt_ids(request, &request->choices[i], &chunk, &parts[i]);
+        parts[i].index = i;
+        fill_prompt_ids(request, choice, &chunk, &parts[i]);
     }
+    show_prompt(request, &chunk);
     if (request->fields.prompt_logprobs && request->fields.kind == API_CHAT)
         chunk.prompt_logprobs = request->choices[0].prompt_logprobs.data;
     answer_usage(request, &usage);
     chunk.choices = parts;
-    chunk.choices_count = request->choices_count;
+    chunk.choices_count = count;
     chunk.usage = &usage;
     add_refrain(request, &chunk, &explained);
     buffer_clear(json);

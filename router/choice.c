@@ -5,6 +5,7 @@
 #include "router/choice.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "proto/base/assert.h"
@@ -88,6 +89,7 @@ void choice_restart(struct choice *choice)
     buffer_clear(&choice->ids);
     choice->scored = 0;
     choice->tokens = choice->reasoning_tokens = 0;
+    choice->logprob_sum = 0;
     choice->generated.count = choice->text_bytes = 0;
     choice->first_seen = false;
     begin_text(choice);
@@ -288,6 +290,8 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
     for (size_t i = 0; i < count && !choice->done; i++) {
         bool shown = !(stopped && i + 1 == count) || shows_end(choice, id_at(item, i));
         choice->tokens++;
+        if (i < item->n_logprobs)
+            choice->logprob_sum += item->logprobs[i]->chosen;
         keep_id(choice, id_at(item, i));
         if (choice->plan->fields->logprobs && shown)
             logprobs_json_add(&choice->logprobs, id_at(item, i),
@@ -331,4 +335,25 @@ size_t choice_kept_ids(const struct choice *choice, size_t text_unsent)
         count = 0;
     buffer_done(&text);
     return count;
+}
+
+size_t choice_bytes(const struct choice *choice)
+{
+    const struct logprobs_json *logprobs = &choice->logprobs;
+    const struct buffer *buffers[] = {
+        &choice->raw,   &choice->text,      &choice->certain,  &choice->prompt_logprobs,
+        &choice->ids,   &logprobs->entries, &logprobs->values, &logprobs->tokens,
+        &logprobs->tops};
+    size_t bytes = choice->generated.count * sizeof(*choice->generated.ids);
+
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
+        bytes += buffers[i]->capacity;
+    if (choice->plan->answer.reads)
+        bytes += answer_reader_bytes(&choice->reader);
+    return bytes;
+}
+
+double choice_mean_logprob(const struct choice *choice)
+{
+    return choice->tokens > 0 ? choice->logprob_sum / choice->tokens : -INFINITY;
 }

@@ -58,6 +58,8 @@ struct choice {
     size_t scored;                 /* prompt tokens whose log probabilities came */
     uint32_t tokens;               /* generated so far */
     uint32_t reasoning_tokens;     /* of these, between the tags */
+    double logprob_sum;            /* over tokens, of those that the worker told */
+    size_t held_bytes;             /* when the request last counted its choices' memory */
 
     bool sent;      /* something of it went to the client */
     bool role_sent; /* the first delta */
@@ -88,5 +90,9 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
 /* How many of `generated` stand for the text that was given out, when `text_unsent` bytes of it
  * were not sent. 0: none, or the text ends inside a token (a stop string cut it). */
 size_t choice_kept_ids(const struct choice *choice, size_t text_unsent);
+/* Memory that its texts and numbers take. */
+size_t choice_bytes(const struct choice *choice);
+/* The mean log probability of its tokens; -INFINITY without tokens. */
+double choice_mean_logprob(const struct choice *choice);
 
 #endif

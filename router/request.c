@@ -25,6 +25,7 @@
 #include "router/http/server.h"
 #include "router/metrics.h"
 #include "router/request_private.h"
+#include "router/sampling.h"
 
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 #define SCRATCH_KEPT ((size_t)1 << 20) /* between requests */
@@ -33,7 +34,8 @@
 #define DEADLINE_GRACE_MS 1000u               /* the worker's own deadline comes first */
 #define GRAMMARS_BYTES_MAX ((size_t)32 << 20) /* looked at before: they need no second look */
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
-#define PROMPT_VALUES_MAX (1u << 19) /* of about 100 bytes each */
+#define PROMPT_VALUES_MAX (1u << 19)     /* of about 100 bytes each */
+#define HELD_BYTES_MAX SCRATCH_BYTES_MAX /* of all choices: the answer must fit in the scratch */
 
 static const bool may_follow[REQUEST_STATES][REQUEST_STATES] = {
     [REQUEST_PARSED] = {[REQUEST_DISPATCHED] = true, [REQUEST_DONE] = true},
@@ -391,7 +393,8 @@ static int room_for(const struct request *request, size_t tokens, uint32_t *ret_
 /* They are kept as text until the answer is whole. */
 static int count_prompt_values(struct request *request, size_t tokens, struct api_error *error)
 {
-    uint64_t each = (uint64_t)api_request_prompt_logprobs(&request->fields) * request->fields.n;
+    uint64_t each =
+        (uint64_t)api_request_prompt_logprobs(&request->fields) * request->fields.best_of;
 
     request->prompt_values += each * tokens;
     if (request->prompt_values <= PROMPT_VALUES_MAX)
@@ -435,6 +438,12 @@ void request_echo_prompt(struct request *request, const char *echo, size_t echo_
     prompt->echo_bytes = echo_bytes;
 }
 
+void request_show_prompt(struct request *request, const char *text, size_t bytes)
+{
+    request->prompt_text = text;
+    request->prompt_text_bytes = bytes;
+}
+
 const char *request_keep_text(struct request *request, const char *text, size_t bytes)
 {
     return arena_strndup(&request->arena, text, bytes);
@@ -442,68 +451,19 @@ const char *request_keep_text(struct request *request, const char *text, size_t 
 
 /* ---- dispatch ---- */
 
-static double pick(double asked, double models, double otherwise)
-{
-    if (!isnan(asked))
-        return asked;
-    return isnan(models) || models == 0 ? otherwise : models;
-}
-
-static void fill_rules(const struct request *request, struct choice *choice)
-{
-    const struct token_rules *rules = &request->rules;
-    Refrain__Sampling *sampling = &choice->sampling;
-
-    sampling->logit_bias_ids = rules->bias_ids;
-    sampling->logit_bias_values = rules->bias_values;
-    sampling->allowed_ids = rules->allowed_ids;
-    sampling->bad_words = rules->bad_words;
-    sampling->n_bad_words = rules->bad_words_count;
-    if (choice->index == 0 || request->fields.kind != API_CHAT) /* a chat's stand beside choices */
-        sampling->prompt_logprobs = api_request_prompt_logprobs(&request->fields);
-}
-
-static void fill_sampling(const struct request *request, struct choice *choice, uint64_t seed,
-                          uint32_t tokens_max)
-{
-    const struct api_request *fields = &request->fields;
-    const struct model_card *card = request->model->card;
-    Refrain__Sampling *sampling = &choice->sampling;
-
-    refrain__sampling__init(sampling);
-    /* A stated temperature of 0 is greedy, so it is no "none" as 0 is for the others. */
-    sampling->temperature = !isnan(fields->temperature) ? fields->temperature
-                            : !isnan(card->temperature) ? card->temperature
-                                                        : 1.0;
-    sampling->top_p = pick(fields->top_p, card->top_p, 1);
-    sampling->min_p = pick(fields->min_p, NAN, 0);
-    sampling->top_k = fields->top_k == API_TOP_K_UNSET ? card->top_k : (uint32_t)fields->top_k;
-    sampling->repetition_penalty = pick(fields->repetition_penalty, card->repetition_penalty, 1);
-    sampling->presence_penalty = pick(fields->presence_penalty, NAN, 0);
-    sampling->frequency_penalty = pick(fields->frequency_penalty, NAN, 0);
-    sampling->seed = seed + choice->index;
-    sampling->tokens_max = tokens_max;
-    sampling->tokens_min = fields->tokens_min;
-    sampling->stop_ids = (uint32_t *)fields->stop_ids;
-    sampling->n_stop_ids = fields->stop_ids_count;
-    sampling->ignore_eos = fields->ignore_eos;
-    sampling->logprobs = fields->logprobs;
-    sampling->grammar_kind = fields->grammar.kind;
-    sampling->grammar_text.data = (uint8_t *)fields->grammar.text;
-    sampling->grammar_text.len = fields->grammar.bytes;
-    fill_rules(request, choice);
-}
-
 static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item);
 static void on_lost(struct dispatch *dispatch, const char *why);
 
 static int prepare_choices(struct request *request, struct api_error *error)
 {
-    uint32_t n = request->fields.n;
-    uint64_t seed = (uint64_t)request->fields.seed;
+    uint32_t n = request->fields.best_of;
+    struct sampling_parts sampling = {.fields = &request->fields,
+                                      .card = request->model->card,
+                                      .rules = &request->rules,
+                                      .seed = (uint64_t)request->fields.seed};
 
     if (!request->fields.has_seed)
-        rng_system(&seed, sizeof(seed));
+        rng_system(&sampling.seed, sizeof(sampling.seed));
     answer_plan_make(&request->model->answers, request->model->maker.tokenizer, &request->fields,
                      request->prompts[0].ids.ids, request->prompts[0].ids.count, TEXT_BYTES_MAX,
                      &request->plan.answer);
@@ -522,7 +482,7 @@ static int prepare_choices(struct request *request, struct api_error *error)
         choice->prompt_count = prompt->ids.count;
         choice_init(choice, request, &request->plan);
         request->choices_count++;
-        fill_sampling(request, choice, seed, prompt->tokens_max);
+        sampling_fill(&sampling, i, prompt->tokens_max, &choice->sampling);
         choice->dispatch.avoid_group = -1;
     }
     return 0;
@@ -672,6 +632,16 @@ static void choice_failed(struct choice *choice, const Refrain__StepItem *item)
     request_refuse(request, &error);
 }
 
+/* Up to 128 answers may be held at once, each within its own bounds: this is the bound of all. */
+static int count_held(struct request *request, struct choice *choice)
+{
+    size_t bytes = choice_bytes(choice);
+
+    request->held_bytes += bytes - choice->held_bytes;
+    choice->held_bytes = bytes;
+    return request->held_bytes > HELD_BYTES_MAX ? -ENOBUFS : 0;
+}
+
 /* The choice could not take what the worker sent. */
 static void take_failed(struct request *request, int r)
 {
@@ -698,6 +668,8 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
         return;
     }
     int r = choice_take(choice, item, &over);
+    if (r == 0)
+        r = count_held(request, choice);
     if (r < 0) {
         take_failed(request, r);
         return;

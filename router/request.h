@@ -59,6 +59,8 @@ void request_set_turn(struct request *request, struct turn *turn);
 /* Text that the answers of the prompt added last begin with; it must live as long as the body's
  * fields. */
 void request_echo_prompt(struct request *request, const char *echo, size_t echo_bytes);
+/* The text of the prompt, for the client to see; as long-lived. */
+void request_show_prompt(struct request *request, const char *text, size_t bytes);
 /* A copy that lives as long as the request; NULL: its memory is used up. */
 const char *request_keep_text(struct request *request, const char *text, size_t bytes);
 /* Dispatch everything; the request is no longer the caller's. */

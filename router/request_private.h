@@ -56,7 +56,10 @@ struct request {
     struct turn *turn; /* of a chat; NULL: a completion */
     struct choice_plan plan;
     struct token_rules rules;
-    uint64_t prompt_values; /* log probabilities that were asked for of prompts */
+    uint64_t prompt_values;  /* log probabilities that were asked for of prompts */
+    const char *prompt_text; /* that the client wants to see and has not got; NULL: none */
+    size_t prompt_text_bytes;
+    size_t held_bytes; /* of all choices: what came and is not sent */
     struct request_prompt *prompts;
     uint32_t prompts_count;
     struct choice *choices;

@@ -130,6 +130,12 @@ int turn_prompt(struct turn *turn, struct token_ids *out, struct prompt_trace *r
     return r;
 }
 
+const struct buffer *turn_text(const struct turn *turn)
+{
+    ASSERT(turn->has_rendered);
+    return &turn->rendered.text;
+}
+
 /* ---- answer ---- */
 
 void turn_sent(struct turn *turn, const uint32_t *ids, size_t count)

@@ -41,6 +41,8 @@ void turn_free(struct turn *turn);
 /* The ids of what the history policy keeps, and their trace. -EINVAL: *error is filled. */
 int turn_prompt(struct turn *turn, struct token_ids *out, struct prompt_trace *ret_trace,
                 struct api_error *error);
+/* What the template wrote; until turn_sent. */
+const struct buffer *turn_text(const struct turn *turn);
 /* The prompt of these ids is at a worker; the rendered text goes. */
 void turn_sent(struct turn *turn, const uint32_t *ids, size_t count);
 /* The first token came. Again after a retry. worker: its own word for a miss; "off", it was not to

@@ -90,3 +90,8 @@ int answer_reader_check(const struct answer_reader *reader)
     int r = buffer_finish(&reader->thoughts);
     return r < 0 ? r : buffer_finish(&reader->calls.arguments);
 }
+
+size_t answer_reader_bytes(const struct answer_reader *reader)
+{
+    return reader->thoughts.capacity + reader->visible.capacity + reader->calls.arguments.capacity;
+}

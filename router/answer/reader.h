@@ -40,6 +40,7 @@ void answer_reader_restart(struct answer_reader *reader);
 void answer_reader_push(struct answer_reader *reader, const char *text, size_t bytes);
 /* The answer is over. */
 void answer_reader_finish(struct answer_reader *reader);
-int answer_reader_check(const struct answer_reader *reader); /* 0, or -ENOBUFS: over bytes_max */
+int answer_reader_check(const struct answer_reader *reader);    /* 0, or -ENOBUFS: over bytes_max */
+size_t answer_reader_bytes(const struct answer_reader *reader); /* memory of what was read */
 
 #endif

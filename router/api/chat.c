@@ -16,6 +16,17 @@ static void echo_last_message(struct request *request)
         request_echo_prompt(request, json_string_value(content), json_string_length(content));
 }
 
+static int show_prompt(struct request *request, const struct buffer *text, struct api_error *error)
+{
+    const char *copy = request_keep_text(request, text->data, text->bytes);
+
+    if (!copy)
+        return api_error_set(error, 413, "request_too_large", "return_prompt_text",
+                             "The text of this prompt is too large to be returned.");
+    request_show_prompt(request, copy, text->bytes);
+    return 0;
+}
+
 void chat_handler(struct http_exchange *exchange, void *user)
 {
     struct api *api = user;
@@ -38,6 +49,8 @@ void chat_handler(struct http_exchange *exchange, void *user)
     }
     if (r == 0)
         r = request_add_prompt(request, &ids, &trace, &error);
+    if (r == 0 && request_fields(request)->return_prompt_text)
+        r = show_prompt(request, turn_text(turn), &error);
     if (r < 0) {
         request_refuse(request, &error);
     } else {

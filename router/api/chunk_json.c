@@ -205,6 +205,10 @@ void chunk_json_write(struct buffer *out, const struct chunk_head *head, const s
     }
     buffer_append_char(out, ']');
     write_prompt(out, chunk->prompt_logprobs, chunk->prompt_ids, chunk->prompt_ids_count);
+    if (chunk->prompt_text) {
+        buffer_append_text(out, ",\"prompt_text\":");
+        json_append_string(out, chunk->prompt_text, chunk->prompt_text_bytes);
+    }
     if (chunk->usage)
         write_usage(out, chunk->usage);
     else if (chunk->usage_null)

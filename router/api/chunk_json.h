@@ -80,6 +80,8 @@ struct chunk {
     const char *prompt_logprobs; /* JSON entries, NULL: no such member */
     const uint32_t *prompt_ids;  /* NULL: no such member */
     size_t prompt_ids_count;
+    const char *prompt_text; /* NULL: no such member */
+    size_t prompt_text_bytes;
 };
 
 /* One line of JSON. */

@@ -11,6 +11,7 @@
 #include "proto/base/json.h"
 #include "router/api/fields.h"
 
+#define TOOL_NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 #define ARGUMENTS_BYTES_MAX ((size_t)8 << 20)
 
 static const char *const roles[] = {"system", "user", "assistant", "tool", "developer", NULL};
@@ -257,6 +258,11 @@ int messages_read_tools(const json_t *value, const json_t **ret_tools, struct ap
             return api_error_bad(error, param,
                                  "%s.function.name has %zu bytes; it must have 1 to %u.", param,
                                  bytes, TOOL_NAME_BYTES_MAX);
+        if (strspn(json_string_value(name), TOOL_NAME_LETTERS) != bytes)
+            return api_error_bad(error, param,
+                                 "%s.function.name must have letters (a-z, A-Z), digits, '_' and "
+                                 "'-' only.",
+                                 param);
         if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
             return api_error_bad(error, param, "%s.function.parameters must be an object, not %s.",
                                  param, fields_type_name(parameters));

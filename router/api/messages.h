@@ -13,7 +13,7 @@
 
 #define MESSAGES_MAX 10000u
 #define TOOLS_MAX 1024u
-#define TOOL_NAME_BYTES_MAX 256u
+#define TOOL_NAME_BYTES_MAX 64u /* OpenAI's */
 
 /* 0 and a new array that the caller owns, or -EINVAL. */
 int messages_read(const json_t *value, json_t **ret_messages, struct api_error *error);

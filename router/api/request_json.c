@@ -13,6 +13,7 @@
 #include "router/api/fields.h"
 #include "router/api/grammar_fields.h"
 #include "router/api/messages.h"
+#include "router/api/sampling_fields.h"
 #include "router/api/token_rules.h"
 #include "router/api/tool_fields.h"
 
@@ -253,23 +254,6 @@ static int read_max_tokens(struct field_reader *reader, const struct field *fiel
     return r;
 }
 
-static int read_prompt_logprobs(struct field_reader *reader, const struct field *field,
-                                const json_t *value)
-{
-    struct api_request *request = request_of(reader);
-    struct field row = *field;
-    bool stream = json_is_true(json_object_get(request->root, "stream"));
-
-    row.type = FIELD_U32;
-    int r = fields_read_value(&row, value, reader);
-    if (r == 0 && stream && request->prompt_logprobs > 0)
-        return api_error_bad(reader->error, field->name,
-                             "'prompt_logprobs' is not available with 'stream'.");
-    if (r == 0)
-        request->prompt_logprobs = stream ? 0 : request->prompt_logprobs + 1;
-    return r;
-}
-
 static int read_truncate(struct field_reader *reader, const struct field *field,
                          const json_t *value)
 {
@@ -309,51 +293,19 @@ static int read_modalities(struct field_reader *reader, const struct field *fiel
     if (json_array_size(value) == 1 && only && strcmp(only, "text") == 0)
         return 0;
     return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
-                         "'%s' other than [\"text\"] is not supported.", field->name);
+                         "'%s' other than [\"text\"] is not supported: this server answers text.",
+                         field->name);
 }
 
-/* Chat: `logprobs` is a switch, `top_logprobs` the number. Completions: `logprobs` is the number.
- */
-static int read_logprobs(struct field_reader *reader, const struct field *field,
-                         const json_t *value)
-{
-    struct api_request *request = request_of(reader);
-    struct field row = *field;
-
-    if (reader->kind == COMPLETIONS) {
-        row.type = FIELD_U32;
-        int r = fields_read_value(&row, value, reader);
-        if (r == 0)
-            request->logprobs++;
-        return r;
-    }
-    if (!json_is_boolean(value))
-        return api_error_bad(reader->error, field->name,
-                             "'logprobs' must be true or false, not %s; 'top_logprobs' takes the "
-                             "number.",
-                             fields_type_name(value));
-    if (json_is_true(value) && request->logprobs == 0)
-        request->logprobs = 1;
-    return 0;
-}
-
-static int read_top_logprobs(struct field_reader *reader, const struct field *field,
+/* OpenAI's: even an empty object asks for it. */
+static int refuse_web_search(struct field_reader *reader, const struct field *field,
                              const json_t *value)
 {
-    struct api_request *request = request_of(reader);
-    struct field row = *field;
-
-    row.type = FIELD_U32;
-    int r = fields_read_value(&row, value, reader);
-    if (r < 0)
-        return r;
-    if (request->logprobs > 0 && !json_is_true(json_object_get(request->root, "logprobs")))
-        return api_error_bad(reader->error, field->name,
-                             "'top_logprobs' is %u; it needs 'logprobs' to be true.",
-                             request->logprobs);
-    if (json_is_true(json_object_get(request->root, "logprobs")))
-        request->logprobs++;
-    return 0;
+    (void)value;
+    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+                         "'%s' is not supported: it has the model search the web before it "
+                         "answers; this server answers text from the messages alone.",
+                         field->name);
 }
 
 /* ---- the rest ---- */
@@ -409,14 +361,6 @@ static int read_refrain(struct field_reader *reader, const struct field *field, 
         return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
                              field->name, fields_type_name(value));
     return fields_read(rows, value, reader);
-}
-
-static int read_best_of(struct field_reader *reader, const struct field *field, const json_t *value)
-{
-    if (json_is_integer(value) && json_integer_value(value) == 1)
-        return 0;
-    return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
-                         "'best_of' other than 1 is not supported; 'n' is.");
 }
 
 static int read_priority(struct field_reader *reader, const struct field *field,
@@ -494,17 +438,19 @@ static const struct field table[] = {
     BOOL_ROW("ignore_eos", ANSWERS, ignore_eos),
     BOOL_ROW("include_stop_str_in_output", ANSWERS, include_stop),
     BOOL_ROW("skip_special_tokens", ANSWERS, skip_special_tokens),
-    READ_ROW("top_logprobs", CHAT, logprobs, 0, API_TOP_LOGPROBS_MAX, read_top_logprobs),
-    READ_ROW("logprobs", ANSWERS, logprobs, 0, API_TOP_LOGPROBS_MAX, read_logprobs),
+    READ_ROW("top_logprobs", CHAT, logprobs, 0, API_TOP_LOGPROBS_MAX,
+             sampling_fields_read_top_logprobs),
+    READ_ROW("logprobs", ANSWERS, logprobs, 0, API_TOP_LOGPROBS_MAX, sampling_fields_read_logprobs),
     BOOL_ROW("return_tokens_as_token_ids", ANSWERS, tokens_as_ids),
     READ_ROW("prompt_logprobs", ANSWERS, prompt_logprobs, 0, PROMPT_LOGPROBS_MAX,
-             read_prompt_logprobs),
+             sampling_fields_read_prompt_logprobs),
     READ_ROW("logit_bias", ANSWERS, bias_ids, 0, 0, token_rules_read_bias),
     READ_ROW("allowed_token_ids", ANSWERS, allowed_ids, 0, 0, token_rules_read_allowed),
     READ_ROW("bad_words", ANSWERS, bad_words, 0, 0, token_rules_read_bad_words),
     READ_ROW("truncate_prompt_tokens", ANSWERS, truncate, -1, TOKENS_LIMIT, read_truncate),
     READ_ROW("truncation_side", ANSWERS, truncate_right, 0, 0, read_truncation_side),
     BOOL_ROW("return_token_ids", ANSWERS, return_ids),
+    BOOL_ROW("return_prompt_text", CHAT, return_prompt_text),
     TEXT_ROW("request_id", ANSWERS, request_id, 128),
     U32_ROW("n", ANSWERS, n, 1, API_N_MAX),
     BOOL_ROW("stream", ANSWERS, stream),
@@ -524,7 +470,7 @@ static const struct field table[] = {
     BOOL_ROW("include_reasoning", CHAT, include_reasoning),
     READ_ROW("functions", ALL, tools, 0, 0, tool_fields_refuse_old),
     READ_ROW("function_call", ALL, tools, 0, 0, tool_fields_refuse_old),
-    READ_ROW("best_of", ANSWERS, explain, 0, 0, read_best_of),
+    READ_ROW("best_of", ANSWERS, best_of, 1, API_N_MAX, sampling_fields_read_best_of),
     IGNORED_ROW("guided_decoding_backend"),
     IGNORED_ROW("user"),
     IGNORED_ROW("metadata"),
@@ -547,14 +493,15 @@ static const struct field table[] = {
     REFUSED_BECAUSE("suffix", ": an answer goes on where the prompt ends"),
     REFUSED_BECAUSE("use_beam_search", "; 'n' is"),
     REFUSED_BECAUSE("logits_processors", ": code of clients is not run here; 'logit_bias' is"),
-    REFUSED_BECAUSE("return_prompt_text", "; 'echo' and 'return_token_ids' are"),
-    REFUSED_ROW("prompt_embeds"),
+    REFUSED_BECAUSE("prompt_embeds", ": it needs a server with --enable-prompt-embeds, which this "
+                                     "one does not have; a prompt is a text or token ids"),
     REFUSED_ROW("logprob_token_ids"),
     REFUSED_ROW("repetition_detection"),
     REFUSED_ROW("thinking_token_budget"),
-    REFUSED_ROW("web_search_options"),
+    READ_ROW("web_search_options", ANSWERS, explain, 0, 0, refuse_web_search),
     REFUSED_BECAUSE("chat_template", ": templates of clients are not run here; --chat-template is"),
-    REFUSED_ROW("audio"),
+    REFUSED_BECAUSE("audio", ": it is the voice and format of spoken answers; this server answers "
+                             "text"),
     {NULL, FIELD_IGNORED, 0, 0, 0, 0, false, NULL, NULL},
 };
 /* clang-format on */
@@ -608,10 +555,7 @@ static int check_together(struct api_request *request, struct api_error *error)
     if (request->tokens_max > 0 && request->tokens_min > request->tokens_max)
         return api_error_bad(error, "min_tokens", "'min_tokens' is %u, more than 'max_tokens' %u.",
                              request->tokens_min, request->tokens_max);
-    if (request->n > 1 && request->prompts_count * request->n > API_CHOICES_MAX)
-        return api_error_bad(error, "n", "%zu prompts times n = %u; at most %u choices fit.",
-                             request->prompts_count, request->n, API_CHOICES_MAX);
-    return 0;
+    return sampling_fields_check(request, error);
 }
 
 int request_json_parse(enum api_kind kind, const void *body, size_t bytes, struct arena *arena,

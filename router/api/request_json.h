@@ -25,8 +25,8 @@ enum api_kind { API_CHAT = 0, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE };
 
 #define API_STOP_MAX 16u
 #define API_STOP_IDS_MAX 64u
-#define API_CHOICES_MAX 128u /* prompts times n */
-#define API_N_MAX 16u
+#define API_CHOICES_MAX 128u /* prompts times n, or best_of */
+#define API_N_MAX 128u
 #define API_TOP_LOGPROBS_MAX 20u
 #define API_TOP_K_UNSET INT64_MIN
 #define API_TRUNCATE_MODEL_MAX UINT32_MAX
@@ -99,9 +99,11 @@ struct api_request {
     uint32_t truncate;        /* tokens of the prompt to keep; 0: all; API_TRUNCATE_MODEL_MAX */
     bool truncate_right;      /* keep the first ones, not the last */
     bool return_ids;
-    const char *request_id; /* a label; NULL: none */
+    bool return_prompt_text; /* a chat's prompt as the template wrote it */
+    const char *request_id;  /* a label; NULL: none */
 
-    uint32_t n;
+    uint32_t n;       /* answers per prompt that the client gets */
+    uint32_t best_of; /* answers per prompt that are written: n or more */
     bool stream, include_usage, continuous_usage;
     int32_t priority;
     const char *cache_salt; /* "" */

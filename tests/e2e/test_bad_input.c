@@ -93,7 +93,7 @@ static const struct bad_field chat_fields[] = {
     {"\"add_generation_prompt\":\"x\"", "add_generation_prompt", "true or false"},
     {"\"continue_final_message\":2", "continue_final_message", "true or false"},
     {"\"add_special_tokens\":2", "add_special_tokens", "true or false"},
-    {"\"best_of\":4", "best_of", "not supported"},
+    {"\"best_of\":4", "best_of", "must be equal"},
     {"\"logit_bias\":{\"5\":101}", "logit_bias", "at most 100"},
     {"\"logit_bias\":{\"320\":1}", "logit_bias", "320"},
     {"\"allowed_token_ids\":[320]", "allowed_token_ids", "320"},

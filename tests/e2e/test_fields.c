@@ -334,6 +334,117 @@ static void test_a_chat_that_goes_on_can_begin_with_what_it_goes_on_from(void **
     json_decref(answer);
 }
 
+static const char *text_at(json_t *answer, size_t index)
+{
+    json_t *choice = json_array_get(json_object_get(answer, "choices"), index);
+    assert_int_equal(json_integer_value(json_object_get(choice, "index")), index);
+    return json_string_value(json_object_get(choice, "text"));
+}
+
+static double mean_at(json_t *answer, size_t index)
+{
+    json_t *choice = json_array_get(json_object_get(answer, "choices"), index);
+    json_t *values = json_object_get(json_object_get(choice, "logprobs"), "token_logprobs");
+    double sum = 0;
+    for (size_t i = 0; i < json_array_size(values); i++)
+        sum += json_real_value(json_array_get(values, i));
+    return sum / (double)json_array_size(values);
+}
+
+static json_t *sampled(json_t *prompts, unsigned n, unsigned tokens)
+{
+    json_t *body = completion("n", json_integer(n));
+    json_object_set_new(body, "prompt", prompts);
+    json_object_set_new(body, "temperature", json_real(1));
+    json_object_set_new(body, "max_tokens", json_integer(tokens));
+    json_object_set_new(body, "seed", json_integer(5));
+    return body;
+}
+
+/* Of the five choices of one prompt, from `first` on: the best first. */
+static void rank_five(json_t *all, size_t first, size_t ret_order[5])
+{
+    for (size_t i = 0; i < 5; i++) {
+        size_t at = i;
+        for (; at > 0 && mean_at(all, first + i) > mean_at(all, ret_order[at - 1]); at--)
+            ret_order[at] = ret_order[at - 1];
+        ret_order[at] = first + i;
+    }
+}
+
+/* best_of writes what n writes, and gives out those whose tokens are the likeliest. */
+static void test_the_best_of_several_are_given_out(void **state)
+{
+    json_t *two = json_pack("[s, s]", "The sea is", "My name");
+    json_t *body = sampled(json_incref(two), 5, 6);
+    (void)state;
+
+    json_object_set_new(body, "logprobs", json_integer(0));
+    json_t *all = ask(COMPLETION_PATH, body, 200);
+    body = sampled(two, 2, 6);
+    json_object_set_new(body, "best_of", json_integer(5));
+    json_t *best = ask(COMPLETION_PATH, body, 200);
+    assert_int_equal(json_array_size(json_object_get(best, "choices")), 4);
+    for (size_t at = 0; at < 2; at++) {
+        size_t order[5];
+        rank_five(all, at * 5, order);
+        for (size_t i = 0; i < 2; i++)
+            assert_string_equal(text_at(best, at * 2 + i), text_at(all, order[i]));
+    }
+    json_t *usage = json_object_get(best, "usage");
+    assert_int_equal(json_integer_value(json_object_get(usage, "completion_tokens")), 60);
+    assert_true(json_is_null(json_object_get(choice_of(best), "logprobs")));
+    json_decref(all);
+    json_decref(best);
+    cluster_assert_idle(&cluster);
+}
+
+/* More answers than sequences fit in a step: they wait, and each is what it is among few. */
+static void test_as_many_answers_as_openai_gives(void **state)
+{
+    json_t *many = ask(COMPLETION_PATH, sampled(json_string("The sea is"), 128, 3), 200);
+    json_t *few = ask(COMPLETION_PATH, sampled(json_string("The sea is"), 3, 3), 200);
+    (void)state;
+
+    assert_int_equal(json_array_size(json_object_get(many, "choices")), 128);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(text_at(few, i), text_at(many, i));
+    json_t *usage = json_object_get(many, "usage");
+    assert_int_equal(json_integer_value(json_object_get(usage, "completion_tokens")), 3 * 128);
+    json_decref(many);
+    json_decref(few);
+    cluster_assert_idle(&cluster);
+}
+
+/* The prompt that the template wrote: once, whatever is streamed; its tokens are the prompt's. */
+static void test_a_chat_s_prompt_is_shown_as_the_template_wrote_it(void **state)
+{
+    json_t *body = chat_with("return_prompt_text", json_true());
+    struct http_answer answer;
+    (void)state;
+
+    json_object_set_new(body, "return_token_ids", json_true());
+    json_t *whole = ask(CHAT_PATH, json_deep_copy(body), 200);
+    const char *text = json_string_value(json_object_get(whole, "prompt_text"));
+    assert_non_null(text);
+    assert_non_null(strstr(text, "<|im_start|>user\nSay hello.<|im_end|>\n"));
+    json_t *tokens = ask("/tokenize", json_pack("{s:s}", "prompt", text), 200);
+    assert_true(
+        json_equal(json_object_get(tokens, "tokens"), json_object_get(whole, "prompt_token_ids")));
+    json_decref(tokens);
+    json_decref(whole);
+
+    json_object_set_new(body, "stream", json_true());
+    json_object_set_new(body, "n", json_integer(2));
+    http_post_json(cluster.url, CHAT_PATH, body, &answer);
+    const char *first = strstr(answer.body, "\"prompt_text\":");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "\"prompt_text\":"));
+    assert_true(first < strstr(answer.body, "\n\n"));
+    http_answer_done(&answer);
+    json_decref(ask(CHAT_PATH, chat_with("return_prompt_text", json_integer(1)), 400));
+}
+
 static void test_ids_of_clients_are_labels(void **state)
 {
     json_t *answer = ask(CHAT_PATH, chat_with("request_id", json_string("my-turn.7")), 200);
@@ -371,6 +482,9 @@ int main(void)
         cmocka_unit_test(test_a_stream_s_ids_are_those_of_the_whole_answer),
         cmocka_unit_test(test_a_prompt_is_cut_to_its_last_tokens),
         cmocka_unit_test(test_a_chat_that_goes_on_can_begin_with_what_it_goes_on_from),
+        cmocka_unit_test(test_the_best_of_several_are_given_out),
+        cmocka_unit_test(test_as_many_answers_as_openai_gives),
+        cmocka_unit_test(test_a_chat_s_prompt_is_shown_as_the_template_wrote_it),
         cmocka_unit_test(test_ids_of_clients_are_labels),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
     };

@@ -577,6 +577,33 @@ static void test_a_stop_string_inside_a_token_keeps_nothing(void **state)
     teardown(&f);
 }
 
+/* What best_of compares: counted over all tokens, the one that ended the answer, too. */
+static void test_log_probabilities_are_summed_over_the_tokens(void **state)
+{
+    Refrain__Logprobs numbers[2] = {REFRAIN__LOGPROBS__INIT, REFRAIN__LOGPROBS__INIT};
+    Refrain__Logprobs *pointers[2] = {&numbers[0], &numbers[1]};
+    Refrain__StepItem item = REFRAIN__STEP_ITEM__INIT;
+    uint32_t ids[2] = {TINY_BYTE('a'), TINY_END};
+    struct fixture f;
+    bool over = false;
+    (void)state;
+    setup(&f);
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(choice_mean_logprob(&f.choice) < -1e300);
+    numbers[0].chosen = -0.5F;
+    numbers[1].chosen = -2.5F;
+    item.ids.data = (uint8_t *)ids;
+    item.ids.len = sizeof(ids);
+    item.logprobs = pointers;
+    item.n_logprobs = 2;
+    item.finish = REFRAIN__FINISH__FINISH_STOP;
+    assert_int_equal(choice_take(&f.choice, &item, &over), 0);
+    assert_true(over && choice_mean_logprob(&f.choice) == -1.5);
+    assert_int_equal(f.choice.logprobs.count, 0); /* the client did not ask for them */
+    assert_true(choice_bytes(&f.choice) >= f.choice.text.capacity + sizeof(uint32_t));
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -604,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_a_stop_string_keeps_the_ids_before_it),
         cmocka_unit_test(test_what_was_sent_of_a_stream_is_kept),
         cmocka_unit_test(test_a_stop_string_inside_a_token_keeps_nothing),
+        cmocka_unit_test(test_log_probabilities_are_summed_over_the_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

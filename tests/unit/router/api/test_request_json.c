@@ -95,7 +95,7 @@ static void test_fields_of_the_right_type_and_range_are_taken(void **state)
         "\"skip_special_tokens\":false",
         "\"logprobs\":true",
         "\"logprobs\":false,\"top_logprobs\":0",
-        "\"n\":16",
+        "\"n\":128",
         "\"stream\":false",
         ("\"stream\":true,\"stream_options\":{\"include_usage\":true,"
          "\"continuous_usage_stats\":true}"),
@@ -216,7 +216,7 @@ static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
     refuse("\"max_tokens\":1e18", "max_tokens", "at most 16777216");
     refuse("\"max_tokens\":9223372036854775807", "max_tokens", "at most 16777216");
     refuse("\"n\":0", "n", "at least 1");
-    refuse("\"n\":17", "n", "at most 16");
+    refuse("\"n\":129", "n", "at most 128");
     refuse("\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "at most 20");
     refuse("\"top_logprobs\":3", "top_logprobs", "needs 'logprobs'");
     refuse("\"stop\":\"\"", "stop", "empty");
@@ -228,17 +228,21 @@ static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
 
 static void test_fields_that_we_lack_are_refused_by_name(void **state)
 {
-    static const char *const names[] = {"suffix", "use_beam_search", "chat_template"};
+    static const char *const names[] = {"suffix", "use_beam_search", "chat_template", "audio",
+                                        "prompt_embeds"};
     char member[128];
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         (void)snprintf(member, sizeof(member), "\"%s\":{\"1\":2}", names[i]);
         refuse(member, names[i], "not supported");
     }
+    refuse("\"web_search_options\":{}", "web_search_options", "answers text");
+    refuse("\"modalities\":[\"text\",\"audio\"]", "modalities", "answers text");
+    refuse("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]", "tools[0]",
+           "digits");
     refuse("\"tool_choice\":\"required\"", "tool_choice", "no 'tools'");
     refuse("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}," ONE_TOOL,
            "tool_choice", "'g', which is not in 'tools'");
-    refuse("\"best_of\":2", "best_of", "not supported");
     refuse("\"stream_options\":{\"include_usage\":true}", "stream_options", "needs 'stream'");
     refuse("\"continue_final_message\":true,\"add_generation_prompt\":true",
            "continue_final_message", "exclude");
@@ -528,7 +532,7 @@ static void test_prompts_that_make_no_sense_are_refused(void **state)
                                          ("{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true,"
                                           "\"min_tokens\":1}"),
                                          "{\"prompt\":\"a\",\"logprobs\":true}",
-                                         "{\"prompt\":\"a\",\"best_of\":2}"};
+                                         "{\"prompt\":\"a\",\"prompt_embeds\":\"AA\"}"};
     (void)state;
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         struct parsed parsed = parse(API_COMPLETIONS, bodies[i]);
