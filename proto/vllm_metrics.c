@@ -18,7 +18,7 @@ enum vllm_kind {
 
 static const char *const sources[] = {"local_compute", "local_cache_hit", "external_kv_transfer",
                                       NULL};
-static const char *const reasons[] = {"stop", "length", "abort", "error", NULL};
+static const char *const reasons[] = {"stop", "length", "abort", "error", "repetition", NULL};
 
 /* How each row of the specs below is filled. */
 static const struct {
@@ -218,6 +218,7 @@ static void fill_finishes(const struct metrics *worker, struct metrics *vllm, si
              metrics_get(worker, WM_REQUESTS, WM_FINISH_CANCELLED) +
                  metrics_get(worker, WM_REQUESTS, WM_FINISH_DEADLINE));
     count_to(vllm, id, 3, metrics_get(worker, WM_REQUESTS, WM_FINISH_ERROR));
+    count_to(vllm, id, 4, metrics_get(worker, WM_REQUESTS, WM_FINISH_REPETITION));
 }
 
 void vllm_metrics_fill(const struct metrics *worker, struct metrics *vllm)

@@ -6,7 +6,8 @@
 
 #include "proto/base/mem.h"
 
-static const char *const finishes[] = {"stop", "length", "cancelled", "deadline", "error", NULL};
+static const char *const finishes[] = {"stop",  "length",     "cancelled", "deadline",
+                                       "error", "repetition", NULL};
 static const char *const refusals[] = {"invalid", "too_long", "queue_full", "draining", NULL};
 static const char *const masks[] = {"warm", "cold", NULL};
 static const char *const losses[] = {"capacity", "abandoned", "one_shot", "reset", NULL};

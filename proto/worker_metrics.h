@@ -73,7 +73,8 @@ enum worker_metric_finish {
     WM_FINISH_LENGTH,
     WM_FINISH_CANCELLED,
     WM_FINISH_DEADLINE,
-    WM_FINISH_ERROR
+    WM_FINISH_ERROR,
+    WM_FINISH_REPETITION
 };
 enum worker_metric_refusal {
     WM_REFUSED_INVALID = 0,

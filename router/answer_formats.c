@@ -106,7 +106,22 @@ static const struct reasoning_format *pick_reasoning(const char *name, const cha
     return source ? reasoning_of_template(source, bytes) : NULL;
 }
 
-void answer_formats_pick(const struct answer_settings *settings, const struct tokenizer *tokenizer,
+/* The end tag as the model would write it. Not as tokens, or as too many: none. */
+static void find_end_ids(struct tokenizer *tokenizer, struct answer_formats *formats)
+{
+    const struct tokenize_options options = {.parse_special = true};
+    const char *end = formats->reasoning->end;
+    struct token_ids ids;
+
+    token_ids_init(&ids, THINKING_END_IDS_MAX);
+    if (tokenizer_encode(tokenizer, end, strlen(end), &options, &ids) == 0 && ids.count > 0) {
+        memcpy(formats->end_ids, ids.ids, ids.count * sizeof(*ids.ids));
+        formats->end_ids_count = (uint32_t)ids.count;
+    }
+    token_ids_done(&ids);
+}
+
+void answer_formats_pick(const struct answer_settings *settings, struct tokenizer *tokenizer,
                          const char *source, size_t bytes, struct answer_formats *ret_formats)
 {
     struct answer_formats *formats = ret_formats;
@@ -119,6 +134,7 @@ void answer_formats_pick(const struct answer_settings *settings, const struct to
              &formats->kept_reasoning_count);
         keep(tokenizer, formats->reasoning->end, formats->kept_reasoning,
              &formats->kept_reasoning_count);
+        find_end_ids(tokenizer, formats);
     }
     for (size_t i = 0; formats->tools && i < TOOL_MARKERS_MAX && formats->tools->markers[i]; i++)
         keep(tokenizer, formats->tools->markers[i], formats->kept_tools,
@@ -231,4 +247,40 @@ void answer_plan_make(const struct answer_formats *formats, const struct tokeniz
         plan->reader.drop_reasoning = !request->include_reasoning;
         keep_all(plan, formats->kept_reasoning, formats->kept_reasoning_count);
     }
+}
+
+int answer_budget_check(const struct answer_formats *formats, const struct api_request *request,
+                        struct api_error *error)
+{
+    if (request->thinking_tokens_max < 0 || (formats->reasoning && formats->end_ids_count > 0))
+        return 0;
+    return api_error_bad(error, "thinking_token_budget",
+                         "'thinking_token_budget' needs a model with marks around its thinking; "
+                         "this one has none that --reasoning-parser knows.");
+}
+
+static ProtobufCBinaryData bytes_of(const void *data, size_t bytes)
+{
+    return (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)data};
+}
+
+bool answer_budget_make(const struct answer_formats *formats, const struct tokenizer *tokenizer,
+                        const struct api_request *request, const uint32_t *ids, size_t ids_count,
+                        Refrain__Thinking *ret_thinking)
+{
+    const struct reasoning_format *format = formats->reasoning;
+
+    if (request->thinking_tokens_max < 0 || request->grammar.kind != GRAMMAR_NONE)
+        return false;
+    enum reasoning_state start = start_of(formats, tokenizer, request, ids, ids_count);
+    if (start == REASONING_AFTER)
+        return false;
+    refrain__thinking__init(ret_thinking);
+    ret_thinking->tokens_max = (uint32_t)request->thinking_tokens_max;
+    ret_thinking->begin = bytes_of(format->begin, strlen(format->begin));
+    ret_thinking->end = bytes_of(format->end, strlen(format->end));
+    ret_thinking->inside = start == REASONING_INSIDE;
+    ret_thinking->opened = format->opened;
+    ret_thinking->end_ids = bytes_of(formats->end_ids, formats->end_ids_count * sizeof(uint32_t));
+    return true;
 }

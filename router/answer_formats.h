@@ -6,6 +6,8 @@
 #ifndef REFRAIN_ROUTER_ANSWER_FORMATS_H
 #define REFRAIN_ROUTER_ANSWER_FORMATS_H
 
+#include "proto/sampling_limits.h"
+#include "proto/wire.pb-c.h"
 #include "router/answer/reader.h"
 #include "router/api/request_json.h"
 #include "router/text/tokenizer.h"
@@ -24,12 +26,14 @@ struct answer_formats {
     bool markers_are_control; /* of `tools` */
     uint32_t kept_reasoning[2], kept_tools[TOOL_MARKERS_MAX];
     uint32_t kept_reasoning_count, kept_tools_count;
+    uint32_t end_ids[THINKING_END_IDS_MAX]; /* of reasoning->end */
+    uint32_t end_ids_count;                 /* 0: no tokens that fit */
 };
 
 /* -EINVAL: no such name; *err lists the names. */
 int answer_settings_check(const struct answer_settings *settings, struct errmsg *err);
 /* `source`: the model's template, NULL if it has none. Checked settings. */
-void answer_formats_pick(const struct answer_settings *settings, const struct tokenizer *tokenizer,
+void answer_formats_pick(const struct answer_settings *settings, struct tokenizer *tokenizer,
                          const char *source, size_t bytes, struct answer_formats *ret_formats);
 
 /* tool_choice required, or a name: the grammar that makes the model call, in request->grammar,
@@ -52,5 +56,15 @@ struct answer_plan {
 void answer_plan_make(const struct answer_formats *formats, const struct tokenizer *tokenizer,
                       const struct api_request *request, const uint32_t *ids, size_t ids_count,
                       size_t bytes_max, struct answer_plan *ret_plan);
+
+/* thinking_token_budget: has the model marks by which its thinking could end? -EINVAL: *error is
+ * filled. */
+int answer_budget_check(const struct answer_formats *formats, const struct api_request *request,
+                        struct api_error *error);
+/* What the worker must know to keep the budget behind this prompt. False: there is none, or no
+ * thinking comes. *ret_thinking points into the formats. */
+bool answer_budget_make(const struct answer_formats *formats, const struct tokenizer *tokenizer,
+                        const struct api_request *request, const uint32_t *ids, size_t ids_count,
+                        Refrain__Thinking *ret_thinking);
 
 #endif

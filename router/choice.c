@@ -54,7 +54,9 @@ void choice_init(struct choice *choice, struct request *request, const struct ch
     if (plan->answer.reads)
         answer_reader_init(&choice->reader, &plan->answer.reader, &choice->text);
     logprobs_json_init(&choice->logprobs, fields->kind, plan->tokenizer,
-                       fields->logprobs ? fields->logprobs - 1 : 0);
+                       fields->logprob_ids ? (uint32_t)fields->logprob_ids_count
+                       : fields->logprobs  ? fields->logprobs - 1
+                                           : 0);
     choice->logprobs.as_ids = fields->tokens_as_ids;
     buffer_init(&choice->prompt_logprobs, plan->text_bytes_max);
     buffer_init(&choice->ids, plan->text_bytes_max);
@@ -204,6 +206,10 @@ static void finish(struct choice *choice, const Refrain__StepItem *item, uint32_
     choice->text_bytes += text->bytes - before;
     read_certain(choice);
     choice->finish_reason = item->finish == REFRAIN__FINISH__FINISH_LENGTH ? "length" : "stop";
+    if (item->finish == REFRAIN__FINISH__FINISH_REPETITION) {
+        choice->finish_reason = "repetition";
+        choice->stop_kind = CHUNK_STOP_REPETITION;
+    }
     if (item->finish == REFRAIN__FINISH__FINISH_STOP && !is_model_end(choice, last_id)) {
         choice->stop_kind = CHUNK_STOP_ID;
         choice->stop_id = last_id;

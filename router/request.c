@@ -25,7 +25,6 @@
 #include "router/http/server.h"
 #include "router/metrics.h"
 #include "router/request_private.h"
-#include "router/sampling.h"
 
 #define SCRATCH_BYTES_MAX ((size_t)256 << 20)
 #define SCRATCH_KEPT ((size_t)1 << 20) /* between requests */
@@ -318,6 +317,9 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
         return api_error_set(error, 500, "chat_template_unusable", "model",
                              "The chat template of '%.100s' cannot be used: %.300s.",
                              model->card->name, model->no_chat);
+    r = answer_budget_check(&model->answers, &request->fields, error);
+    if (r < 0)
+        return r;
     r = token_rules_make(&request->fields, model->maker.tokenizer, &request->arena, &request->rules,
                          error);
     if (r == 0)
@@ -419,6 +421,9 @@ int request_add_prompt(struct request *request, struct token_ids *ids, struct pr
         return r;
     request->prompts[request->prompts_count++] =
         (struct request_prompt){.ids = *ids, .trace = *trace, .tokens_max = tokens_max};
+    struct request_prompt *prompt = &request->prompts[request->prompts_count - 1];
+    prompt->thinks = answer_budget_make(&request->model->answers, request->model->maker.tokenizer,
+                                        &request->fields, ids->ids, ids->count, &prompt->thinking);
     token_ids_init(ids, ids->count_max);
     *trace = (struct prompt_trace){0};
     return 0;
@@ -457,13 +462,15 @@ static void on_lost(struct dispatch *dispatch, const char *why);
 static int prepare_choices(struct request *request, struct api_error *error)
 {
     uint32_t n = request->fields.best_of;
-    struct sampling_parts sampling = {.fields = &request->fields,
-                                      .card = request->model->card,
-                                      .rules = &request->rules,
-                                      .seed = (uint64_t)request->fields.seed};
+    struct sampling_parts *sampling = &request->sampling;
 
+    *sampling = (struct sampling_parts){.fields = &request->fields,
+                                        .card = request->model->card,
+                                        .rules = &request->rules,
+                                        .seed = (uint64_t)request->fields.seed};
     if (!request->fields.has_seed)
-        rng_system(&sampling.seed, sizeof(sampling.seed));
+        rng_system(&sampling->seed, sizeof(sampling->seed));
+    sampling_parts_make(sampling);
     answer_plan_make(&request->model->answers, request->model->maker.tokenizer, &request->fields,
                      request->prompts[0].ids.ids, request->prompts[0].ids.count, TEXT_BYTES_MAX,
                      &request->plan.answer);
@@ -482,7 +489,9 @@ static int prepare_choices(struct request *request, struct api_error *error)
         choice->prompt_count = prompt->ids.count;
         choice_init(choice, request, &request->plan);
         request->choices_count++;
-        sampling_fill(&sampling, i, prompt->tokens_max, &choice->sampling);
+        sampling_fill(sampling, i, prompt->tokens_max, &choice->sampling);
+        if (prompt->thinks)
+            choice->sampling.thinking = &prompt->thinking;
         choice->dispatch.avoid_group = -1;
     }
     return 0;
@@ -656,6 +665,13 @@ static void take_failed(struct request *request, int r)
     request_refuse(request, &error);
 }
 
+/* One that is no answer's end. */
+static bool is_failure(Refrain__Finish finish)
+{
+    return finish >= REFRAIN__FINISH__FINISH_CANCELLED &&
+           finish != REFRAIN__FINISH__FINISH_REPETITION;
+}
+
 static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
 {
     struct choice *choice = LIST_ENTRY(dispatch, struct choice, dispatch);
@@ -663,7 +679,7 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
     bool over = false;
     int status = 200;
 
-    if (item->finish >= REFRAIN__FINISH__FINISH_CANCELLED) {
+    if (is_failure(item->finish)) {
         choice_failed(choice, item);
         return;
     }

@@ -9,6 +9,7 @@
 #include "router/api/token_rules.h"
 #include "router/choice.h"
 #include "router/request.h"
+#include "router/sampling.h"
 
 #define REQUEST_CLIENT_ID_MAX 128u
 
@@ -24,6 +25,8 @@ struct request_prompt {
     struct token_ids ids;
     struct prompt_trace trace; /* all zeroes: a prompt of ids */
     uint32_t tokens_max;       /* of each answer */
+    Refrain__Thinking thinking;
+    bool thinks; /* `thinking` is in force */
     const char *echo;
     size_t echo_bytes;
 };
@@ -56,6 +59,7 @@ struct request {
     struct turn *turn; /* of a chat; NULL: a completion */
     struct choice_plan plan;
     struct token_rules rules;
+    struct sampling_parts sampling;
     uint64_t prompt_values;  /* log probabilities that were asked for of prompts */
     const char *prompt_text; /* that the client wants to see and has not got; NULL: none */
     size_t prompt_text_bytes;

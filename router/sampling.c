@@ -34,6 +34,15 @@ static void fill_rules(const struct token_rules *rules, Refrain__Sampling *sampl
     sampling->allowed_ids = rules->allowed_ids;
     sampling->bad_words = rules->bad_words;
     sampling->n_bad_words = rules->bad_words_count;
+    sampling->logprob_ids = rules->logprob_ids;
+}
+
+void sampling_parts_make(struct sampling_parts *parts)
+{
+    refrain__repetition__init(&parts->repetition);
+    parts->repetition.pattern_max = parts->fields->repetition_max;
+    parts->repetition.pattern_min = parts->fields->repetition_min;
+    parts->repetition.count_min = parts->fields->repetition_count;
 }
 
 void sampling_fill(const struct sampling_parts *parts, uint32_t choice, uint32_t tokens_max,
@@ -54,6 +63,8 @@ void sampling_fill(const struct sampling_parts *parts, uint32_t choice, uint32_t
     sampling->logprobs = fields->logprobs;
     if (sampling->logprobs == 0 && fields->best_of > fields->n)
         sampling->logprobs = 1; /* the router chooses by them */
+    if (fields->repetition_max > 0)
+        sampling->repetition = (Refrain__Repetition *)(uintptr_t)&parts->repetition;
     sampling->grammar_kind = fields->grammar.kind;
     sampling->grammar_text.data = (uint8_t *)fields->grammar.text;
     sampling->grammar_text.len = fields->grammar.bytes;

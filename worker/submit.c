@@ -12,6 +12,7 @@
 #include "proto/sampling_limits.h"
 #include "worker/sample/rules.h"
 #include "worker/sample/sampler.h"
+#include "worker/sample/thinking.h"
 
 #define SALT_BYTES_MAX 256u
 
@@ -92,6 +93,59 @@ static int take_rules(const Refrain__Sampling *sampling, const struct model_card
     return sample_rules_new(&input, card->vocab_size, &params->rules, err);
 }
 
+static int take_logprob_ids(const Refrain__Sampling *sampling, const struct model_card *card,
+                            struct sequence_params *params, struct errmsg *err)
+{
+    const ProtobufCBinaryData *list = &sampling->logprob_ids;
+    size_t count = list->len / sizeof(uint32_t);
+
+    if (list->len % sizeof(uint32_t) != 0 || count > LOGPROB_IDS_MAX)
+        return errmsg_set(err, -EINVAL, "logprob_token_ids: %zu bytes; at most %u token ids fit",
+                          list->len, LOGPROB_IDS_MAX);
+    if (count > 0)
+        memcpy(params->logprob_ids, list->data, list->len);
+    for (size_t i = 0; i < count; i++) {
+        if (params->logprob_ids[i] >= card->vocab_size)
+            return errmsg_set(err, -EINVAL, "logprob_token_ids: token id %u; the vocabulary has %u",
+                              params->logprob_ids[i], card->vocab_size);
+    }
+    params->sampling.logprob_ids = params->logprob_ids; /* the sequence has its own */
+    params->sampling.logprob_ids_count = (uint32_t)count;
+    return 0;
+}
+
+static int take_thinking(const Refrain__Sampling *sampling, const struct model_card *card,
+                         struct sequence_params *params, struct errmsg *err)
+{
+    const Refrain__Thinking *from = sampling->thinking;
+
+    if (from == NULL)
+        return 0;
+    if (sampling->grammar_kind != GRAMMAR_NONE)
+        return errmsg_set(err, -EINVAL, "a grammar leaves no room to think");
+    const struct thinking_input input = {.tokens_max = from->tokens_max,
+                                         .begin = (const char *)from->begin.data,
+                                         .begin_bytes = from->begin.len,
+                                         .end = (const char *)from->end.data,
+                                         .end_bytes = from->end.len,
+                                         .inside = from->inside,
+                                         .opened = from->opened,
+                                         .end_ids = from->end_ids.data,
+                                         .end_ids_bytes = from->end_ids.len};
+    return thinking_new(&input, card, &params->thinking, err);
+}
+
+static int take_repetition(const Refrain__Sampling *sampling, struct sequence_params *params,
+                           struct errmsg *err)
+{
+    const Refrain__Repetition *from = sampling->repetition;
+
+    if (from == NULL)
+        return 0;
+    const struct repetition_rule rule = {from->pattern_min, from->pattern_max, from->count_min};
+    return repetition_new(&rule, &params->repetition, err);
+}
+
 static int take_sampling(const Refrain__Sampling *sampling, const struct model_card *card,
                          struct sequence_params *params, struct errmsg *err)
 {
@@ -118,6 +172,12 @@ static int take_sampling(const Refrain__Sampling *sampling, const struct model_c
         return errmsg_set(err, -EINVAL, "prompt_logprobs is %u: at most %u",
                           params->prompt_logprobs - 1, PROMPT_LOGPROBS_MAX);
     int r = sample_params_check(&params->sampling, err);
+    if (r == 0)
+        r = take_logprob_ids(sampling, card, params, err);
+    if (r == 0)
+        r = take_thinking(sampling, card, params, err);
+    if (r == 0)
+        r = take_repetition(sampling, params, err);
     if (r == 0)
         r = take_stops(sampling, card, params, err);
     return r < 0 ? r : take_rules(sampling, card, params, err);

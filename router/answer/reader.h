@@ -9,7 +9,7 @@
 #ifndef REFRAIN_ROUTER_ANSWER_READER_H
 #define REFRAIN_ROUTER_ANSWER_READER_H
 
-#include "router/answer/reasoning.h"
+#include "proto/reasoning.h"
 #include "router/answer/tool_parser.h"
 
 struct answer_reader_plan {

@@ -91,7 +91,8 @@ static void write_stop_reason(struct buffer *out, const struct chunk_choice *cho
     else if (choice->stop == CHUNK_STOP_ID)
         buffer_printf(out, "%u", choice->stop_id);
     else
-        buffer_append_text(out, "null");
+        buffer_append_text(out, choice->stop == CHUNK_STOP_REPETITION ? "\"repetition_detected\""
+                                                                      : "null");
 }
 
 /* vLLM's members about tokens, where asked for. */

@@ -21,7 +21,7 @@ struct chunk_head {
 };
 
 /* Why the answer ended there, past finish_reason. */
-enum chunk_stop { CHUNK_STOP_NONE = 0, CHUNK_STOP_TEXT, CHUNK_STOP_ID };
+enum chunk_stop { CHUNK_STOP_NONE = 0, CHUNK_STOP_TEXT, CHUNK_STOP_ID, CHUNK_STOP_REPETITION };
 
 /* A tool call, or in a stream a piece of one. */
 struct chunk_call {

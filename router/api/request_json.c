@@ -442,6 +442,11 @@ static const struct field table[] = {
              sampling_fields_read_top_logprobs),
     READ_ROW("logprobs", ANSWERS, logprobs, 0, API_TOP_LOGPROBS_MAX, sampling_fields_read_logprobs),
     BOOL_ROW("return_tokens_as_token_ids", ANSWERS, tokens_as_ids),
+    READ_ROW("logprob_token_ids", ANSWERS, logprob_ids, 0, 0, sampling_fields_read_logprob_ids),
+    READ_ROW("repetition_detection", ANSWERS, repetition_max, 0, 0,
+             sampling_fields_read_repetition),
+    READ_ROW("thinking_token_budget", ANSWERS, thinking_tokens_max, -1, TOKENS_LIMIT,
+             sampling_fields_read_thinking),
     READ_ROW("prompt_logprobs", ANSWERS, prompt_logprobs, 0, PROMPT_LOGPROBS_MAX,
              sampling_fields_read_prompt_logprobs),
     READ_ROW("logit_bias", ANSWERS, bias_ids, 0, 0, token_rules_read_bias),
@@ -495,9 +500,6 @@ static const struct field table[] = {
     REFUSED_BECAUSE("logits_processors", ": code of clients is not run here; 'logit_bias' is"),
     REFUSED_BECAUSE("prompt_embeds", ": it needs a server with --enable-prompt-embeds, which this "
                                      "one does not have; a prompt is a text or token ids"),
-    REFUSED_ROW("logprob_token_ids"),
-    REFUSED_ROW("repetition_detection"),
-    REFUSED_ROW("thinking_token_budget"),
     READ_ROW("web_search_options", ANSWERS, explain, 0, 0, refuse_web_search),
     REFUSED_BECAUSE("chat_template", ": templates of clients are not run here; --chat-template is"),
     REFUSED_BECAUSE("audio", ": it is the voice and format of spoken answers; this server answers "
@@ -518,6 +520,7 @@ static void set_defaults(enum api_kind kind, struct api_request *request)
     request->skip_special_tokens = true;
     request->parallel_tool_calls = request->include_reasoning = true;
     request->n = 1;
+    request->thinking_tokens_max = -1;
     request->cache_salt = "";
     request->turn_memory = true;
 }

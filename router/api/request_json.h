@@ -82,8 +82,13 @@ struct api_request {
     const uint32_t *stop_ids;
     size_t stop_ids_count;
     bool ignore_eos, include_stop, skip_special_tokens;
-    uint32_t logprobs;  /* 0: none; n + 1: the chosen token and n best */
-    bool tokens_as_ids; /* in logprobs a token is called "token_id:N" */
+    uint32_t logprobs;           /* 0: none; n + 1: the chosen token and n best */
+    bool tokens_as_ids;          /* in logprobs a token is called "token_id:N" */
+    const uint32_t *logprob_ids; /* each once; not NULL: logprobs are of these, not of the best */
+    size_t logprob_ids_count;
+
+    int64_t thinking_tokens_max;                               /* -1: as long as the model likes */
+    uint32_t repetition_max, repetition_min, repetition_count; /* max 0: off */
 
     /* Rules about tokens (token_rules.h). */
     const uint32_t *bias_ids, *allowed_ids;

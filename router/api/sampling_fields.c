@@ -3,6 +3,9 @@
 
 #include <errno.h>
 
+#include "proto/sampling_limits.h"
+#include "router/api/token_rules.h"
+
 static struct api_request *request_of(const struct field_reader *reader)
 {
     return reader->out;
@@ -69,6 +72,97 @@ int sampling_fields_read_top_logprobs(struct field_reader *reader, const struct 
     return 0;
 }
 
+static bool holds(const uint32_t *ids, size_t count, uint32_t id)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+int sampling_fields_read_logprob_ids(struct field_reader *reader, const struct field *field,
+                                     const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    const uint32_t *ids = NULL;
+    size_t count = 0, kept = 0;
+
+    int r = token_rules_read_ids(reader, field->name, value, LOGPROB_IDS_MAX, &ids, &count);
+    if (r < 0)
+        return r;
+    if (count == 0)
+        return api_error_bad(reader->error, field->name, "'%s' must not be empty.", field->name);
+    uint32_t *once = (uint32_t *)(uintptr_t)ids; /* the arena's */
+    for (size_t i = 0; i < count; i++) {
+        if (!holds(once, kept, ids[i]))
+            once[kept++] = ids[i];
+    }
+    request->logprob_ids = once;
+    request->logprob_ids_count = kept;
+    return 0;
+}
+
+static int check_logprob_ids(const struct api_request *request, struct api_error *error)
+{
+    if (!request->logprob_ids || request->logprobs > 0)
+        return 0;
+    return api_error_bad(error, "logprob_token_ids", "'logprob_token_ids' needs 'logprobs'%s.",
+                         request->kind == API_CHAT ? " to be true" : "");
+}
+
+/* ---- ends ---- */
+
+int sampling_fields_read_repetition(struct field_reader *reader, const struct field *field,
+                                    const json_t *value)
+{
+    static const struct field rows[] = {{.name = "max_pattern_size",
+                                         .type = FIELD_U32,
+                                         .kinds = UINT32_MAX,
+                                         .max = REPETITION_PATTERN_MAX,
+                                         .offset = offsetof(struct api_request, repetition_max)},
+                                        {.name = "min_pattern_size",
+                                         .type = FIELD_U32,
+                                         .kinds = UINT32_MAX,
+                                         .max = REPETITION_PATTERN_MAX,
+                                         .offset = offsetof(struct api_request, repetition_min)},
+                                        {.name = "min_count",
+                                         .type = FIELD_U32,
+                                         .kinds = UINT32_MAX,
+                                         .max = REPETITION_COUNT_MAX,
+                                         .offset = offsetof(struct api_request, repetition_count)},
+                                        {.name = NULL}};
+    struct api_request *request = request_of(reader);
+
+    if (!json_is_object(value))
+        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
+                             field->name, fields_type_name(value));
+    int r = fields_read(rows, value, reader);
+    if (r < 0)
+        return r;
+    if (request->repetition_min > request->repetition_max)
+        return api_error_bad(reader->error, field->name,
+                             "'%s': 'min_pattern_size' is %u, more than 'max_pattern_size' %u.",
+                             field->name, request->repetition_min, request->repetition_max);
+    if (request->repetition_max > 0 && request->repetition_count < 2)
+        return api_error_bad(reader->error, field->name,
+                             "'%s': 'min_count' is %u; it must be at least 2 (or "
+                             "'max_pattern_size' 0, which is off).",
+                             field->name, request->repetition_count);
+    if (request->repetition_min == 0)
+        request->repetition_min = 1;
+    return 0;
+}
+
+int sampling_fields_read_thinking(struct field_reader *reader, const struct field *field,
+                                  const json_t *value)
+{
+    struct field row = *field;
+
+    row.type = FIELD_I64;
+    return fields_read_value(&row, value, reader);
+}
+
 /* ---- best_of ---- */
 
 int sampling_fields_read_best_of(struct field_reader *reader, const struct field *field,
@@ -111,6 +205,8 @@ int sampling_fields_check(struct api_request *request, struct api_error *error)
 {
     int r = check_best_of(request, error);
 
+    if (r == 0)
+        r = check_logprob_ids(request, error);
     if (r < 0)
         return r;
     if (request->best_of > 1 && request->prompts_count * request->best_of > API_CHOICES_MAX)

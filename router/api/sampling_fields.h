@@ -1,5 +1,6 @@
 /* sampling_fields.h - rows of the field table about how many answers there are and what is told of
- * their tokens: log probabilities, best_of.
+ * their tokens (log probabilities, best_of), and when they end by themselves (repetition,
+ * thinking).
  *
  * Thread: any. */
 #ifndef REFRAIN_ROUTER_API_SAMPLING_FIELDS_H
@@ -16,6 +17,14 @@ int sampling_fields_read_top_logprobs(struct field_reader *reader, const struct 
                                       const json_t *value);
 int sampling_fields_read_prompt_logprobs(struct field_reader *reader, const struct field *field,
                                          const json_t *value);
+/* Which tokens log probabilities are told of, besides the one that was written. */
+int sampling_fields_read_logprob_ids(struct field_reader *reader, const struct field *field,
+                                     const json_t *value);
+/* {"max_pattern_size", "min_pattern_size", "min_count"} */
+int sampling_fields_read_repetition(struct field_reader *reader, const struct field *field,
+                                    const json_t *value);
+int sampling_fields_read_thinking(struct field_reader *reader, const struct field *field,
+                                  const json_t *value);
 int sampling_fields_read_best_of(struct field_reader *reader, const struct field *field,
                                  const json_t *value);
 /* What they say together, once all fields are read; fills in what was not given. -EINVAL: *error is

@@ -268,12 +268,16 @@ int token_rules_make(const struct api_request *request, struct tokenizer *tokeni
         r = check_ids(request->stop_ids, request->stop_ids_count, vocab_size, "stop_token_ids",
                       error);
     if (r == 0)
+        r = check_ids(request->logprob_ids, request->logprob_ids_count, vocab_size,
+                      "logprob_token_ids", error);
+    if (r == 0)
         r = make_bad_words(request, tokenizer, arena, &rules, error);
     if (r < 0)
         return r;
     rules.bias_ids = packed(request->bias_ids, request->bias_count);
     rules.bias_values = packed(request->bias_values, request->bias_count);
     rules.allowed_ids = packed(request->allowed_ids, request->allowed_count);
+    rules.logprob_ids = packed(request->logprob_ids, request->logprob_ids_count);
     *ret_rules = rules;
     return 0;
 }

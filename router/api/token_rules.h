@@ -18,7 +18,7 @@
 #define BAD_WORD_BYTES_MAX 256u
 
 struct token_rules {
-    ProtobufCBinaryData bias_ids, bias_values, allowed_ids;
+    ProtobufCBinaryData bias_ids, bias_values, allowed_ids, logprob_ids;
     ProtobufCBinaryData *bad_words;
     size_t bad_words_count;
 };

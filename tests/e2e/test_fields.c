@@ -445,6 +445,140 @@ static void test_a_chat_s_prompt_is_shown_as_the_template_wrote_it(void **state)
     json_decref(ask(CHAT_PATH, chat_with("return_prompt_text", json_integer(1)), 400));
 }
 
+/* Exactly these tokens, each with the number that the best ones' list has for it. */
+static void test_named_tokens_have_their_log_probabilities(void **state)
+{
+    json_t *body = chat_with("logprobs", json_true());
+    json_t *wide = json_deep_copy(body);
+    (void)state;
+
+    json_object_set_new(wide, "top_logprobs", json_integer(3));
+    json_object_set_new(wide, "return_tokens_as_token_ids", json_true());
+    json_t *best = ask(CHAT_PATH, wide, 200);
+    json_t *entry =
+        json_array_get(json_object_get(json_object_get(choice_of(best), "logprobs"), "content"), 0);
+    json_t *second = json_array_get(json_object_get(entry, "top_logprobs"), 1);
+    long long id = strtoll(
+        json_string_value(json_object_get(second, "token")) + strlen("token_id:"), NULL, 10);
+
+    json_object_set_new(body, "logprob_token_ids", json_pack("[i, I]", 7, (json_int_t)id));
+    json_t *named = ask(CHAT_PATH, body, 200);
+    json_t *content = json_object_get(json_object_get(choice_of(named), "logprobs"), "content");
+    assert_int_equal(json_array_size(content), 6);
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(
+            json_array_size(json_object_get(json_array_get(content, i), "top_logprobs")), 2);
+    json_t *tops = json_object_get(json_array_get(content, 0), "top_logprobs");
+    assert_true(json_equal(json_object_get(json_array_get(content, 0), "logprob"),
+                           json_object_get(entry, "logprob")));
+    assert_true(json_equal(json_object_get(json_array_get(tops, 1), "logprob"),
+                           json_object_get(second, "logprob")));
+    assert_true(json_real_value(json_object_get(json_array_get(tops, 0), "logprob")) <
+                json_real_value(json_object_get(second, "logprob")));
+    json_decref(named);
+    json_decref(best);
+
+    body = completion("logprobs", json_integer(0));
+    json_object_set_new(body, "logprob_token_ids", json_pack("[i, I]", 7, (json_int_t)id));
+    json_object_set_new(body, "return_tokens_as_token_ids", json_true());
+    named = ask(COMPLETION_PATH, body, 200);
+    tops = json_array_get(
+        json_object_get(json_object_get(choice_of(named), "logprobs"), "top_logprobs"), 0);
+    assert_int_equal(json_object_size(tops), 3); /* and the token that was written */
+    assert_true(json_is_real(json_object_get(tops, "token_id:7")));
+    json_decref(named);
+    body = completion("logprobs", json_integer(0));
+    json_object_set_new(body, "logprob_token_ids", json_pack("[i]", 49152));
+    json_decref(ask(COMPLETION_PATH, body, 400));
+}
+
+/* One token only, so that the answer repeats: it ends with the third of them. */
+static void test_an_answer_that_repeats_itself_ends(void **state)
+{
+    json_t *body = completion("allowed_token_ids", json_pack("[i]", 30));
+    json_t *rule = json_pack("{s:i, s:i}", "max_pattern_size", 4, "min_count", 3);
+    (void)state;
+
+    json_object_set_new(body, "repetition_detection", rule);
+    json_object_set_new(body, "return_token_ids", json_true());
+    json_t *answer = ask(COMPLETION_PATH, json_deep_copy(body), 200);
+    json_t *choice = choice_of(answer);
+    assert_string_equal(json_string_value(json_object_get(choice, "finish_reason")), "repetition");
+    assert_string_equal(json_string_value(json_object_get(choice, "stop_reason")),
+                        "repetition_detected");
+    assert_int_equal(json_array_size(json_object_get(choice, "token_ids")), 3);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(answer, "usage"), "completion_tokens")),
+        3);
+    json_decref(answer);
+    json_object_set_new(body, "min_tokens", json_integer(10));
+    answer = ask(COMPLETION_PATH, body, 200);
+    assert_int_equal(json_array_size(json_object_get(choice_of(answer), "token_ids")), 10);
+    json_decref(answer);
+    cluster_assert_idle(&cluster);
+}
+
+static long long details_of(json_t *answer)
+{
+    json_t *usage = json_object_get(answer, "usage");
+    return json_integer_value(
+        json_object_get(json_object_get(usage, "completion_tokens_details"), "reasoning_tokens"));
+}
+
+static const char *message_of(json_t *answer, const char *member)
+{
+    return json_string_value(
+        json_object_get(json_object_get(choice_of(answer), "message"), member));
+}
+
+/* A model that always thinks by its parser, and would not stop: the budget ends it, and what comes
+ * then is content. Streamed, and with others beside it, the same. */
+static void test_thinking_ends_when_its_budget_is_spent(void **state)
+{
+    (void)state;
+    cluster_start(&cluster, e2e_tiny("llama-gguf-f32"),
+                  (const char *const[]){"--reasoning-parser", "deepseek_r1", NULL});
+    json_t *body = chat_body(cluster.model, "Why?", 24);
+    json_object_set_new(body, "ignore_eos", json_true());
+    json_t *endless = ask(CHAT_PATH, json_deep_copy(body), 200);
+    assert_null(message_of(endless, "content"));
+    long long all = details_of(endless);
+    assert_true(all > 20);
+
+    json_object_set_new(body, "thinking_token_budget", json_integer(5));
+    json_t *answer = ask(CHAT_PATH, json_deep_copy(body), 200);
+    const char *thoughts = message_of(answer, "reasoning");
+    assert_non_null(message_of(answer, "content"));
+    assert_true(strlen(message_of(answer, "content")) > 0);
+    assert_int_equal(strncmp(message_of(endless, "reasoning"), thoughts, strlen(thoughts)), 0);
+    assert_true(details_of(answer) >= 5 && details_of(answer) < all);
+
+    struct chat chats[4];
+    for (size_t i = 0; i < 4; i++)
+        chat_init(&chats[i], cluster.url, CHAT_PATH, streamed(json_deep_copy(body)));
+    chat_send_all(chats, 4, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(chats[i].status, 200);
+        assert_string_equal(chats[i].text, message_of(answer, "content"));
+        chat_done(&chats[i]);
+    }
+    json_decref(answer);
+    json_decref(endless);
+    json_decref(body);
+    cluster_stop(&cluster);
+}
+
+static void test_a_budget_is_refused_where_nothing_marks_thinking(void **state)
+{
+    json_t *error = ask(CHAT_PATH, chat_with("thinking_token_budget", json_integer(5)), 400);
+    (void)state;
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(error, "error"), "param")),
+        "thinking_token_budget");
+    json_decref(error);
+    json_decref(ask(CHAT_PATH, chat_with("thinking_token_budget", json_integer(-1)), 200));
+}
+
 static void test_ids_of_clients_are_labels(void **state)
 {
     json_t *answer = ask(CHAT_PATH, chat_with("request_id", json_string("my-turn.7")), 200);
@@ -473,6 +607,7 @@ int main(void)
 {
     const struct CMUnitTest alone[] = {
         cmocka_unit_test(test_a_prompt_s_logprobs_are_those_of_the_steps_that_wrote_it),
+        cmocka_unit_test(test_thinking_ends_when_its_budget_is_spent),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_changes_for_those_beside_a_scored_prompt),
@@ -485,6 +620,9 @@ int main(void)
         cmocka_unit_test(test_the_best_of_several_are_given_out),
         cmocka_unit_test(test_as_many_answers_as_openai_gives),
         cmocka_unit_test(test_a_chat_s_prompt_is_shown_as_the_template_wrote_it),
+        cmocka_unit_test(test_named_tokens_have_their_log_probabilities),
+        cmocka_unit_test(test_an_answer_that_repeats_itself_ends),
+        cmocka_unit_test(test_a_budget_is_refused_where_nothing_marks_thinking),
         cmocka_unit_test(test_ids_of_clients_are_labels),
         cmocka_unit_test(test_the_cluster_stops_and_leaves_nothing),
     };

@@ -11,6 +11,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "worker/sample/thinking.h"
 
 #define ROUTER 1u
 
@@ -84,6 +85,26 @@ int __wrap_rank_model_forward(struct rank_model *model, const struct step_descri
 
 /* --- driving --------------------------------------------------------------------------------- */
 
+/* Every token's text is "x": no tag is ever seen, and what is forced is two tokens. */
+static struct model_card *card_without_tags(uint32_t vocab_size)
+{
+    struct model_card *card = model_card_new();
+    struct string_table_builder builder;
+    uint8_t *types = mem_calloc(vocab_size, 1);
+
+    string_table_builder_init(&builder);
+    for (uint32_t i = 0; i < vocab_size; i++) {
+        int r = string_table_builder_add(&builder, "x", 1);
+        ASSERT(r == 0);
+        types[i] = TOKEN_NORMAL;
+    }
+    string_table_builder_move(&builder, card, &card->tokens);
+    model_card_set_types(card, types, NULL, NULL);
+    card->vocab_size = vocab_size;
+    mem_free(types);
+    return card;
+}
+
 int play_open(struct play *play, struct ranks_of *ranks, struct engine_settings *settings,
               struct errmsg *err)
 {
@@ -91,6 +112,7 @@ int play_open(struct play *play, struct ranks_of *ranks, struct engine_settings 
     play->ranks = ranks;
     settings->model = ranks->model;
     settings->group = ranks->group;
+    play->card = card_without_tags(settings->scheduler.vocab_size);
     return engine_new(settings, &play->engine, err);
 }
 
@@ -98,6 +120,8 @@ void play_close(struct play *play)
 {
     engine_free(play->engine);
     play->engine = NULL;
+    model_card_unref(play->card);
+    play->card = NULL;
 }
 
 static void send(struct play *play, struct command *command, uint32_t part)
@@ -105,6 +129,27 @@ static void send(struct play *play, struct command *command, uint32_t part)
     command->router = ROUTER;
     (void)snprintf(command->request_id, sizeof(command->request_id), "%u", part);
     int r = engine_send(play->engine, command);
+    ASSERT(r == 0);
+}
+
+static void add_ends(const struct play *play, const struct world_request *request,
+                     struct sequence_params *params)
+{
+    static const uint32_t end_ids[2] = {1, 2};
+    const struct thinking_input input = {.tokens_max = request->thinking_tokens,
+                                         .begin = "<a>",
+                                         .begin_bytes = 3,
+                                         .end = "</a>",
+                                         .end_bytes = 4,
+                                         .inside = true,
+                                         .end_ids = (const uint8_t *)end_ids,
+                                         .end_ids_bytes = sizeof(end_ids)};
+    int r = 0;
+
+    if (request->thinking_tokens != NO_THINKING)
+        r = thinking_new(&input, play->card, &params->thinking, NULL);
+    if (r == 0 && request->repetition.pattern_max > 0)
+        r = repetition_new(&request->repetition, &params->repetition, NULL);
     ASSERT(r == 0);
 }
 
@@ -117,6 +162,7 @@ void play_submit(struct play *play, struct world_request *request, const struct 
     memcpy(command->prompt, request->ids, request->prompt_tokens * sizeof(*request->ids));
     params->sampling = request->sampling;
     params->tokens_max = request->tokens_max;
+    add_ends(play, request, params);
     params->prompt_logprobs = request->prompt_logprobs;
     params->root = request->root;
     params->priority = arrival->priority;

@@ -25,6 +25,7 @@ struct arrival {
 struct play {
     struct ranks_of *ranks;
     struct engine *engine;
+    struct model_card *card; /* for what reads tokens */
     struct part parts[PARTS_MAX];
     uint32_t parts_count, over;
     const struct step_plan *plan; /* of the step at work */

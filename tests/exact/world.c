@@ -83,6 +83,17 @@ static struct sample_params make_sampling(struct random *random)
     return sampling;
 }
 
+/* What ends an answer, or a part of it, early. Draws of its own: the other numbers stay what they
+ * were. */
+static void make_ends(struct world_request *request, uint32_t before, const struct random *random)
+{
+    struct random own = {.seed = random->seed + 1, .position = (uint64_t)before * 4};
+
+    request->thinking_tokens = draw(&own, 4) == 0 ? draw(&own, 8) : NO_THINKING;
+    if (draw(&own, 4) == 0)
+        request->repetition = (struct repetition_rule){1, 1 + draw(&own, 4), 3};
+}
+
 void world_make_request(struct world_request *requests, uint32_t before, uint32_t vocab_size,
                         struct random *random)
 {
@@ -95,6 +106,7 @@ void world_make_request(struct world_request *requests, uint32_t before, uint32_
     request->tokens_max =
         ANSWER_TOKENS_MIN + draw(random, ANSWER_TOKENS_MAX - ANSWER_TOKENS_MIN + 1);
     request->prompt_logprobs = draw(random, 16) == 0 ? 1 + draw(random, 3) : 0;
+    make_ends(request, before, random);
     request->root = request->turn_of != NO_REQUEST
                         ? requests[request->turn_of].root
                         : block_hash_root("exact", "", draw(random, 8) == 0 ? "other" : "");

@@ -12,6 +12,7 @@
 #define CONTEXT_TOKENS_MAX (PROMPT_TOKENS_MAX + ANSWER_TOKENS_MAX)
 #define WORLD_REQUESTS 16u
 #define NO_REQUEST UINT32_MAX
+#define NO_THINKING UINT32_MAX
 
 struct random {
     uint64_t seed, position;
@@ -34,6 +35,8 @@ struct world_request {
     uint32_t ids[PROMPT_TOKENS_MAX], prompt_tokens;
     uint32_t tokens_max, prompt_logprobs;
     struct sample_params sampling;
+    uint32_t thinking_tokens;          /* then two tokens are forced; NO_THINKING */
+    struct repetition_rule repetition; /* pattern_max 0: none */
     struct block_hash root;
     uint32_t turn_of; /* the request that this one continues, answer included; NO_REQUEST */
     struct alone alone;

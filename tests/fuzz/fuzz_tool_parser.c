@@ -5,7 +5,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/json.h"
-#include "router/answer/reasoning.h"
+#include "proto/reasoning.h"
 #include "router/answer/tool_parser.h"
 
 #define OUTPUT_BYTES_MAX ((size_t)8 << 20)

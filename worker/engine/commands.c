@@ -77,6 +77,8 @@ static void on_submit(struct engine *engine, struct command *command)
         return;
     }
     command->params.rules = NULL; /* the sequence's now */
+    command->params.thinking = NULL;
+    command->params.repetition = NULL;
     if (command->params.grammars != NULL)
         engine->grammars = command->params.grammars;
     log_debug("queued", "req=%s prompt_tokens=%u", command->request_id,

@@ -23,6 +23,7 @@
 #include "proto/worker_metrics.h"
 #include "worker/engine/engine_private.h"
 #include "worker/engine/grammar_rows.h"
+#include "worker/sample/thinking.h"
 
 #define LOAD_TIMEOUT_MS (30 * 60 * 1000) /* of the slowest rank; a dead one ends it at once */
 #define STALLED_WAIT_MS 10
@@ -206,6 +207,8 @@ static int sample_row(struct engine *engine, struct sequence *seq, float *logits
     int r = seq->matcher != NULL ? grammar_row_make(seq, &grammar) : 0;
     if (r < 0)
         return r;
+    uint32_t forced = 0;
+    bool forces = seq->params.thinking != NULL && thinking_forces(seq->params.thinking, &forced);
     bool ban = output_count < seq->params.tokens_min && !grammar.over;
     const struct sample_row row = {
         .params = &seq->params.sampling,
@@ -218,9 +221,11 @@ static int sample_row(struct engine *engine, struct sequence *seq, float *logits
         .prompt_count = seq->prompt_tokens,
         .output_ids = seq->ids + seq->prompt_tokens,
         .output_count = output_count,
+        .forced = forces ? &forced : NULL,
     };
-    memset(ret_result, 0, sizeof(*ret_result));
     r = sampler_sample(engine->sampler, logits, &row, ret_result);
+    if (r == 0 && seq->params.thinking != NULL)
+        thinking_take(seq->params.thinking, ret_result->id);
     return r == 0 && seq->matcher != NULL ? grammar_row_take(seq, ret_result->id) : r;
 }
 

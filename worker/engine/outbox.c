@@ -10,6 +10,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/queue.h"
 #include "worker/sample/rules.h"
+#include "worker/sample/thinking.h"
 
 struct outbox {
     struct queue *spare, *ready;
@@ -29,6 +30,8 @@ struct command *command_new(enum command_kind kind, uint32_t prompt_tokens)
 void command_free(struct command *command)
 {
     sample_rules_free(command->params.rules);
+    thinking_free(command->params.thinking);
+    repetition_free(command->params.repetition);
     grammar_unref(command->params.grammar);
     mem_free(command);
 }

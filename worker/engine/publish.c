@@ -15,10 +15,10 @@
 static const enum worker_metric_finish finish_labels[] = {
     [SEQ_FINISH_STOP] = WM_FINISH_STOP,           [SEQ_FINISH_LENGTH] = WM_FINISH_LENGTH,
     [SEQ_FINISH_CANCELLED] = WM_FINISH_CANCELLED, [SEQ_FINISH_DEADLINE] = WM_FINISH_DEADLINE,
-    [SEQ_FINISH_ERROR] = WM_FINISH_ERROR,
+    [SEQ_FINISH_ERROR] = WM_FINISH_ERROR,         [SEQ_FINISH_REPETITION] = WM_FINISH_REPETITION,
 };
-static const char *const finish_names[] = {"none",      "stop",     "length",
-                                           "cancelled", "deadline", "error"};
+static const char *const finish_names[] = {"none",     "stop",  "length",    "cancelled",
+                                           "deadline", "error", "repetition"};
 
 static void push_items(struct engine *engine)
 {

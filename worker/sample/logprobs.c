@@ -34,18 +34,28 @@ static void insert(struct sample_result *result, const float *logits, uint32_t i
     result->top_ids[at] = id;
 }
 
-void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t top,
-                   double *weights, struct select_bins *bins, struct sample_result *result)
+/* Of result->id; log of the sum of all weights. */
+static double fill_chosen(const float *logits, uint32_t vocab_size, float max, double *weights,
+                          struct sample_result *result)
 {
     double sum = 0;
 
-    ASSERT(top <= SAMPLE_LOGPROBS_MAX && result->id < vocab_size);
+    ASSERT(result->id < vocab_size);
     weight_fill(logits, vocab_size, max, 1, weights);
     for (uint32_t i = 0; i < vocab_size; i++)
         sum += weights[i];
     double log_sum = log(sum);
     result->logprob = logprob(logits[result->id], max, log_sum);
     result->rank = rank_of(logits, vocab_size, result->id);
+    return log_sum;
+}
+
+void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t top,
+                   double *weights, struct select_bins *bins, struct sample_result *result)
+{
+    double log_sum = fill_chosen(logits, vocab_size, max, weights, result);
+
+    ASSERT(top <= SAMPLE_LOGPROBS_MAX);
     result->top_count = 0;
     if (top > vocab_size)
         top = vocab_size;
@@ -59,4 +69,18 @@ void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t
     ASSERT(result->top_count == top);
     for (uint32_t i = 0; i < top; i++)
         result->top_logprobs[i] = logprob(logits[result->top_ids[i]], max, log_sum);
+}
+
+void logprobs_fill_named(const float *logits, uint32_t vocab_size, float max, const uint32_t *ids,
+                         uint32_t count, double *weights, struct sample_result *result)
+{
+    double log_sum = fill_chosen(logits, vocab_size, max, weights, result);
+
+    ASSERT(count <= SAMPLE_LOGPROBS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        ASSERT(ids[i] < vocab_size);
+        result->top_ids[i] = ids[i];
+        result->top_logprobs[i] = logprob(logits[ids[i]], max, log_sum);
+    }
+    result->top_count = count;
 }

@@ -31,8 +31,11 @@ int sample_params_check(const struct sample_params *params, struct errmsg *err)
         return errmsg_set(err, -EINVAL, "%s is %g: must be %s %g and at most %g", r->name, r->value,
                           r->open ? "above" : "at least", r->low, r->high);
     }
-    if (params->logprobs > SAMPLE_LOGPROBS_MAX)
-        return errmsg_set(err, -EINVAL, "logprobs is %u: at most %d", params->logprobs - 1,
-                          SAMPLE_LOGPROBS_MAX - 1);
+    if (params->logprobs > LOGPROBS_MAX + 1)
+        return errmsg_set(err, -EINVAL, "logprobs is %u: at most %u", params->logprobs - 1,
+                          LOGPROBS_MAX);
+    if (params->logprob_ids_count > LOGPROB_IDS_MAX)
+        return errmsg_set(err, -EINVAL, "logprob_token_ids: %u token ids; at most %u fit",
+                          params->logprob_ids_count, LOGPROB_IDS_MAX);
     return 0;
 }

@@ -144,6 +144,24 @@ static uint32_t sample(struct sampler *sampler, const float *logits, const struc
     return draw(sampler, rng_uniform(params->seed, row->position));
 }
 
+/* The token, with what the client wants to know of it. */
+static void tell(struct sampler *sampler, const struct sample_row *row, float untouched_max,
+                 uint32_t id, struct sample_result *ret_result)
+{
+    const struct sample_params *params = row->params;
+
+    *ret_result = (struct sample_result){.id = id};
+    if (params->logprobs == 0)
+        return;
+    if (params->logprob_ids_count > 0)
+        logprobs_fill_named(sampler->untouched, sampler->vocab_size, untouched_max,
+                            params->logprob_ids, params->logprob_ids_count, sampler->weights,
+                            ret_result);
+    else
+        logprobs_fill(sampler->untouched, sampler->vocab_size, untouched_max, params->logprobs - 1,
+                      sampler->weights, &sampler->bins, ret_result);
+}
+
 int sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
                    struct sample_result *ret_result)
 {
@@ -156,6 +174,11 @@ int sampler_sample(struct sampler *sampler, float *logits, const struct sample_r
     float untouched_max = logits[best];
     if (logprobs > 0)
         memcpy(sampler->untouched, logits, sampler->vocab_size * sizeof(*logits));
+    if (row->forced != NULL) {
+        ASSERT(*row->forced < sampler->vocab_size);
+        tell(sampler, row, untouched_max, *row->forced, ret_result);
+        return 0;
+    }
     if (row->rules != NULL)
         sample_rules_apply(row->rules, logits, row->output_ids, row->output_count);
     penalties_apply(row, logits, sampler->vocab_size, sampler->counts);
@@ -168,13 +191,10 @@ int sampler_sample(struct sampler *sampler, float *logits, const struct sample_r
     r = find_best(logits, sampler->vocab_size, -ENODATA, &best);
     if (r < 0)
         return r;
-    struct sample_result result = {.id = best};
+    uint32_t id = best;
     if (row->params->temperature >= TEMPERATURE_MIN)
-        result.id = sample(sampler, logits, row, logits[best]);
-    if (logprobs > 0)
-        logprobs_fill(sampler->untouched, sampler->vocab_size, untouched_max, logprobs - 1,
-                      sampler->weights, &sampler->bins, &result);
-    *ret_result = result;
+        id = sample(sampler, logits, row, logits[best]);
+    tell(sampler, row, untouched_max, id, ret_result);
     return 0;
 }
 

@@ -12,8 +12,9 @@
 #include <stdint.h>
 
 #include "proto/base/errmsg.h"
+#include "proto/sampling_limits.h"
 
-#define SAMPLE_LOGPROBS_MAX 21 /* n <= 20 */
+#define SAMPLE_LOGPROBS_MAX LOGPROB_IDS_MAX /* tokens beside the chosen one */
 
 struct sample_mask;
 struct sample_rules;
@@ -25,7 +26,9 @@ struct sample_params {
     double min_p;       /* 0: off */
     uint64_t seed;
     double repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
-    uint32_t logprobs; /* 0: none; n + 1: chosen and n best */
+    uint32_t logprobs;           /* 0: none; n + 1: chosen and n best, n <= LOGPROBS_MAX */
+    const uint32_t *logprob_ids; /* these in place of the best, if there are any */
+    uint32_t logprob_ids_count;
 };
 
 /* What one row needs besides its logits. */
@@ -40,6 +43,7 @@ struct sample_row {
     uint32_t prompt_count;
     const uint32_t *output_ids;
     uint32_t output_count;
+    const uint32_t *forced; /* the token, whatever the logits say; NULL: none is */
 };
 
 struct sample_result {

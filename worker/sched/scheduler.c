@@ -360,7 +360,8 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
 
 static const char *finish_word(enum sequence_finish why)
 {
-    static const char *const words[] = {"none", "stop", "length", "cancel", "deadline", "error"};
+    static const char *const words[] = {"none",     "stop",  "length",    "cancel",
+                                        "deadline", "error", "repetition"};
 
     return words[why];
 }

@@ -23,6 +23,7 @@
 #include "proto/base/mem.h"
 #include "worker/kv/window_blocks.h"
 #include "worker/sample/rules.h"
+#include "worker/sample/thinking.h"
 
 static const bool may_follow[SEQ_STATES][SEQ_STATES] = {
     [SEQ_WAITING] = {[SEQ_PREFILL] = true, [SEQ_FINISHED] = true},
@@ -62,6 +63,7 @@ struct sequence *sequence_new(const struct sequence_params *params, uint32_t ids
     seq->ids = mem_alloc(ids_max * sizeof(*seq->ids));
     memcpy(seq->ids, params->prompt, params->prompt_tokens * sizeof(*seq->ids));
     seq->params.prompt = seq->ids;
+    seq->params.sampling.logprob_ids = seq->params.logprob_ids;
     seq->prompt_tokens = seq->ids_count = params->prompt_tokens;
     seq->ids_max = ids_max;
     block_table_init(&seq->table, blocks_of(ids_max));
@@ -79,6 +81,8 @@ void sequence_free(struct sequence *seq)
     block_table_done(&seq->table);
     grammar_matcher_free(seq->matcher);
     sample_rules_free(seq->params.rules);
+    thinking_free(seq->params.thinking);
+    repetition_free(seq->params.repetition);
     mem_free(seq->hashes);
     mem_free(seq->ids);
     mem_free(seq);
@@ -106,6 +110,16 @@ static bool is_stop_id(const struct sequence *seq, uint32_t id)
     return false;
 }
 
+/* Every token is shown to it, also those before tokens_min, which cannot end the answer. */
+static bool repeats_itself(struct sequence *seq)
+{
+    uint32_t output = sequence_output_tokens(seq);
+
+    return seq->params.repetition != NULL &&
+           repetition_take(seq->params.repetition, seq->ids + seq->prompt_tokens, output) &&
+           output >= seq->params.tokens_min;
+}
+
 enum sequence_finish sequence_append(struct sequence *seq, uint32_t id)
 {
     uint32_t output_before = sequence_output_tokens(seq);
@@ -118,11 +132,12 @@ enum sequence_finish sequence_append(struct sequence *seq, uint32_t id)
         seq->hashes[block] =
             block_hash_next(parent_of(seq, block), seq->ids + (size_t)block * BLOCK_TOKENS);
     }
+    bool repeats = repeats_itself(seq);
     if (seq->answer_over || (output_before >= seq->params.tokens_min && is_stop_id(seq, id)))
         return SEQ_FINISH_STOP;
     if (output_before + 1 >= seq->params.tokens_max || seq->ids_count == seq->ids_max)
         return SEQ_FINISH_LENGTH;
-    return SEQ_FINISH_NONE;
+    return repeats ? SEQ_FINISH_REPETITION : SEQ_FINISH_NONE;
 }
 
 /* Blocks [0, count) are findable with just our ids in them. */

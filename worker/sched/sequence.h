@@ -14,8 +14,12 @@
 #include "proto/base/list.h"
 #include "proto/block_hash.h"
 #include "proto/grammar/machine.h"
+#include "proto/sampling_limits.h"
 #include "worker/kv/block_table.h"
 #include "worker/sample/sampler.h"
+#include "worker/sched/repetition.h"
+
+struct thinking;
 
 #define SEQUENCE_STOP_IDS_MAX 80 /* a client's 64 and MODEL_CARD_EOS_MAX of the model */
 #define REQUEST_ID_MAX 64
@@ -30,6 +34,7 @@ enum sequence_finish {
     SEQ_FINISH_CANCELLED,
     SEQ_FINISH_DEADLINE,
     SEQ_FINISH_ERROR,
+    SEQ_FINISH_REPETITION,
 };
 
 struct sequence_params {
@@ -37,7 +42,11 @@ struct sequence_params {
     const uint32_t *prompt; /* copied */
     uint32_t prompt_tokens;
     struct sample_params sampling;
-    struct sample_rules *rules; /* NULL: none; moves into the sequence */
+    /* NULL: none; these move into the sequence */
+    struct sample_rules *rules;
+    struct thinking *thinking;
+    struct repetition *repetition;
+    uint32_t logprob_ids[LOGPROB_IDS_MAX]; /* sampling.logprob_ids */
     uint32_t tokens_max, tokens_min;
     uint32_t stop_ids[SEQUENCE_STOP_IDS_MAX];
     uint32_t stop_ids_count;

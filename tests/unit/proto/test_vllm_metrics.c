@@ -93,6 +93,7 @@ static void test_finishes_and_sources_have_vllm_s_words(void **state)
     metrics_add(pair->worker, WM_REQUESTS, WM_FINISH_CANCELLED, 3);
     metrics_add(pair->worker, WM_REQUESTS, WM_FINISH_DEADLINE, 4);
     metrics_add(pair->worker, WM_REQUESTS, WM_FINISH_ERROR, 5);
+    metrics_add(pair->worker, WM_REQUESTS, WM_FINISH_REPETITION, 6);
     metrics_add(pair->worker, WM_COMPUTED_TOKENS, 0, 30);
     metrics_add(pair->worker, WM_CACHED_TOKENS, 0, 70);
     metrics_add(pair->worker, WM_CACHED_BY_TIER, WM_TIER_POOL, 45);
@@ -102,6 +103,7 @@ static void test_finishes_and_sources_have_vllm_s_words(void **state)
     expect(pair, "engine=\"0\",finished_reason=\"length\"} 2\n");
     expect(pair, "engine=\"0\",finished_reason=\"abort\"} 7\n");
     expect(pair, "engine=\"0\",finished_reason=\"error\"} 5\n");
+    expect(pair, "engine=\"0\",finished_reason=\"repetition\"} 6\n");
     expect(pair, "source=\"local_compute\"} 30\n");
     expect(pair, "source=\"local_cache_hit\"} 45\n");
     expect(pair, "source=\"external_kv_transfer\"} 25\n");

@@ -248,6 +248,43 @@ static void test_schemas_that_are_too_long_are_refused(void **state)
     teardown(&f);
 }
 
+static bool budget(struct fixture *f, const char *text, Refrain__Thinking *ret_thinking)
+{
+    uint32_t ids[200];
+    size_t count = strlen(text);
+    for (size_t i = 0; i < count; i++)
+        ids[i] = TINY_BYTE(text[i]);
+    return answer_budget_make(&f->formats, f->tokenizer, &f->request, ids, count, ret_thinking);
+}
+
+static void test_a_budget_needs_marks_and_a_model_that_may_think(void **state)
+{
+    Refrain__Thinking thinking;
+    struct api_error error;
+    struct fixture f;
+    (void)state;
+    setup(&f, "</think>");
+    pick(&f, hermes);
+    f.request.thinking_tokens_max = -1;
+    assert_false(budget(&f, "a<think>", &thinking)); /* none was asked for */
+    f.request.thinking_tokens_max = 5;
+    assert_int_equal(answer_budget_check(&f.formats, &f.request, &error), 0);
+    assert_true(budget(&f, "a<think>", &thinking));
+    assert_int_equal(thinking.tokens_max, 5);
+    assert_true(thinking.inside && !thinking.opened);
+    assert_memory_equal(thinking.end.data, "</think>", 8);
+    assert_int_equal(thinking.end_ids.len, 4); /* one control token */
+    assert_int_equal(*(const uint32_t *)(const void *)thinking.end_ids.data, TINY_USER);
+    assert_true(budget(&f, "a", &thinking) && !thinking.inside);
+    assert_false(budget(&f, "a<think>b</think>", &thinking)); /* switched off by the template */
+    f.request.grammar.kind = GRAMMAR_JSON_OBJECT;             /* leaves no room to think */
+    assert_false(budget(&f, "a<think>", &thinking));
+    pick(&f, "no marks");
+    assert_true(answer_budget_check(&f.formats, &f.request, &error) < 0);
+    assert_string_equal(error.param, "thinking_token_budget");
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_forced_calls_have_a_grammar_and_are_read_without_thinking),
         cmocka_unit_test(test_schemas_that_are_too_long_are_refused),
         cmocka_unit_test(test_the_prompt_says_whether_the_model_thinks),
+        cmocka_unit_test(test_a_budget_needs_marks_and_a_model_that_may_think),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

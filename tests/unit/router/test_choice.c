@@ -604,6 +604,19 @@ static void test_log_probabilities_are_summed_over_the_tokens(void **state)
     teardown(&f);
 }
 
+static void test_an_answer_that_repeats_itself_says_so(void **state)
+{
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, "ababab", REFRAIN__FINISH__FINISH_REPETITION));
+    expect_text(&f, "ababab"); /* all of it, the last token, too */
+    assert_string_equal(f.choice.finish_reason, "repetition");
+    assert_int_equal(f.choice.stop_kind, CHUNK_STOP_REPETITION);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -632,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_what_was_sent_of_a_stream_is_kept),
         cmocka_unit_test(test_a_stop_string_inside_a_token_keeps_nothing),
         cmocka_unit_test(test_log_probabilities_are_summed_over_the_tokens),
+        cmocka_unit_test(test_an_answer_that_repeats_itself_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

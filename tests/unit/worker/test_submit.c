@@ -161,6 +161,46 @@ static void test_rules_about_tokens_move_into_the_command_or_are_refused(void **
     assert_refused(f, "bad_words: 513 token sequences; at most 512");
 }
 
+static void test_what_ends_an_answer_early_moves_into_the_command_or_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct command *c = NULL;
+    Refrain__Thinking thinking = REFRAIN__THINKING__INIT;
+    Refrain__Repetition repetition = REFRAIN__REPETITION__INIT;
+    uint32_t ids[129] = {5, 99};
+
+    f->sampling.logprobs = 1;
+    f->sampling.logprob_ids = (ProtobufCBinaryData){8, (uint8_t *)ids};
+    f->sampling.thinking = &thinking;
+    thinking.begin = (ProtobufCBinaryData){3, (uint8_t *)"<t>"};
+    thinking.end = (ProtobufCBinaryData){4, (uint8_t *)"</t>"};
+    thinking.end_ids = (ProtobufCBinaryData){4, (uint8_t *)ids};
+    f->sampling.repetition = &repetition;
+    repetition.pattern_min = 1;
+    repetition.pattern_max = 9;
+    repetition.count_min = 2;
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1, &c, NULL), 0);
+    assert_non_null(c->params.thinking);
+    assert_non_null(c->params.repetition);
+    assert_int_equal(c->params.sampling.logprob_ids_count, 2);
+    assert_int_equal(c->params.logprob_ids[1], 99);
+    command_free(c); /* and all of them with it */
+    c = NULL;
+    ids[1] = 100;
+    assert_refused(f, "logprob_token_ids: token id 100; the vocabulary has 100");
+    f->sampling.logprob_ids.len = 129 * 4;
+    assert_refused(f, "at most 128 token ids");
+    f->sampling.logprob_ids.len = 0;
+    repetition.count_min = 1;
+    assert_refused(f, "min_count is 1");
+    repetition.count_min = 2;
+    thinking.end_ids.len = 0;
+    assert_refused(f, "end tokens");
+    thinking.end_ids.len = 4;
+    f->sampling.grammar_kind = GRAMMAR_JSON_OBJECT;
+    assert_refused(f, "no room to think");
+}
+
 static void test_ids_of_requests_are_plain_words(void **state)
 {
     char long_id[66];
@@ -234,6 +274,8 @@ int main(void)
         cmocka_unit_test_setup(test_prompts_that_cannot_be_are_refused_with_numbers, setup),
         cmocka_unit_test_setup(test_parameters_out_of_range_are_refused, setup),
         cmocka_unit_test_setup(test_rules_about_tokens_move_into_the_command_or_are_refused, setup),
+        cmocka_unit_test_setup(test_what_ends_an_answer_early_moves_into_the_command_or_is_refused,
+                               setup),
         cmocka_unit_test_setup(test_ids_of_requests_are_plain_words, setup),
         cmocka_unit_test_setup(test_a_grammar_is_compiled_or_refused_with_its_sentence, setup),
     };

@@ -83,12 +83,86 @@ static void test_prompts_times_answers_are_bounded(void **state)
     expect_runs(API_CHAT, "\"n\":128", 128, 128);
 }
 
+static void test_named_tokens_are_read_once_each(void **state)
+{
+    struct parsed p = parse(API_CHAT, "\"logprobs\":true,\"logprob_token_ids\":[5,7,5,9,7]");
+    (void)state;
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.logprob_ids_count, 3);
+    assert_int_equal(p.request.logprob_ids[2], 9);
+    done(&p);
+    refuse(API_CHAT, "\"logprob_token_ids\":[5]", "logprob_token_ids", "'logprobs' to be true");
+    refuse(API_COMPLETIONS, "\"logprob_token_ids\":[5]", "logprob_token_ids", "needs 'logprobs'");
+    refuse(API_CHAT, "\"logprobs\":true,\"logprob_token_ids\":[]", "logprob_token_ids", "empty");
+    refuse(API_CHAT, "\"logprobs\":true,\"logprob_token_ids\":[5,-1]", "logprob_token_ids",
+           "entry 1");
+}
+
+static void test_more_named_tokens_than_fit_are_refused(void **state)
+{
+    char members[1024] = "\"logprobs\":true,\"logprob_token_ids\":[1";
+    (void)state;
+    for (size_t i = 0; i < 128; i++)
+        strcat(members, ",2");
+    strcat(members, "]");
+    refuse(API_CHAT, members, "logprob_token_ids", "129 token ids; at most 128");
+}
+
+static void test_repetition_is_off_or_makes_sense(void **state)
+{
+    struct parsed p = parse(API_CHAT, "\"repetition_detection\":"
+                                      "{\"max_pattern_size\":8,\"min_count\":3}");
+    (void)state;
+    assert_int_equal(p.r, 0);
+    assert_int_equal(p.request.repetition_max, 8);
+    assert_int_equal(p.request.repetition_min, 1);
+    assert_int_equal(p.request.repetition_count, 3);
+    done(&p);
+    p = parse(API_CHAT, "\"repetition_detection\":{}");
+    assert_true(p.r == 0 && p.request.repetition_max == 0);
+    done(&p);
+    refuse(API_CHAT, "\"repetition_detection\":{\"max_pattern_size\":8}", "repetition_detection",
+           "'min_count' is 0; it must be at least 2");
+    refuse(API_CHAT,
+           "\"repetition_detection\":{\"max_pattern_size\":2,\"min_pattern_size\":3,"
+           "\"min_count\":2}",
+           "repetition_detection", "is 3, more than 'max_pattern_size' 2");
+    refuse(API_CHAT, "\"repetition_detection\":{\"max_pattern_size\":1025}", "max_pattern_size",
+           "at most 1024");
+    refuse(API_CHAT, "\"repetition_detection\":[1]", "repetition_detection", "an object");
+}
+
+static void test_a_budget_of_thinking_is_a_number_or_none(void **state)
+{
+    static const struct {
+        const char *members;
+        int64_t want;
+    } rows[] = {{"\"thinking_token_budget\":0", 0},
+                {"\"thinking_token_budget\":64", 64},
+                {"\"thinking_token_budget\":-1", -1},
+                {"\"thinking_token_budget\":null", -1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct parsed p = parse(API_CHAT, rows[i].members);
+        assert_int_equal(p.r, 0);
+        assert_int_equal(p.request.thinking_tokens_max, rows[i].want);
+        done(&p);
+    }
+    refuse(API_CHAT, "\"thinking_token_budget\":-2", "thinking_token_budget", "at least -1");
+    refuse(API_CHAT, "\"thinking_token_budget\":1.5", "thinking_token_budget", "an integer");
+    refuse(API_CHAT, "\"thinking_token_budget\":true", "thinking_token_budget", "an integer");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_best_are_chosen_of_at_least_as_many),
         cmocka_unit_test(test_a_chat_gives_out_all_that_it_writes),
         cmocka_unit_test(test_prompts_times_answers_are_bounded),
+        cmocka_unit_test(test_named_tokens_are_read_once_each),
+        cmocka_unit_test(test_more_named_tokens_than_fit_are_refused),
+        cmocka_unit_test(test_repetition_is_off_or_makes_sense),
+        cmocka_unit_test(test_a_budget_of_thinking_is_a_number_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

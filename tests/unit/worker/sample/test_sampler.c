@@ -353,7 +353,7 @@ static void test_twenty_logprobs_are_the_twenty_best_in_order(void **state)
     (void)state;
     for (uint32_t i = 0; i < VOCAB_MAX; i++)
         logits[i] = (float)round(uniform(&at) * 500);
-    params.logprobs = SAMPLE_LOGPROBS_MAX;
+    params.logprobs = 21;
     struct sample_result result = sample_of(logits, VOCAB_MAX, &row);
     assert_int_equal(result.top_count, 20);
     assert_int_equal(result.rank, 1);
@@ -364,6 +364,46 @@ static void test_twenty_logprobs_are_the_twenty_best_in_order(void **state)
             before += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
         assert_int_equal(before, n);
     }
+}
+
+static void test_named_logprobs_stand_in_the_order_of_their_names(void **state)
+{
+    const float logits[] = {0, logf(2), 0, -INFINITY};
+    const uint32_t ids[] = {3, 1, 0};
+    struct sample_params params = greedy;
+    const struct sample_row row = {.params = &params};
+    (void)state;
+    params.logprobs = 3;
+    params.logprob_ids = ids;
+    params.logprob_ids_count = 3;
+    struct sample_result result = sample_of(logits, 4, &row);
+    assert_int_equal(result.id, 1);
+    assert_int_equal(result.rank, 1);
+    assert_int_equal(result.top_count, 3);
+    assert_memory_equal(result.top_ids, ids, sizeof(ids));
+    assert_true(result.top_logprobs[0] == -9999);
+    assert_true(result.top_logprobs[1] == result.logprob);
+    assert_true(fabs(result.top_logprobs[2] - log(0.25)) < 1e-6);
+}
+
+/* Past rules, bans and the draw; its numbers are the model's. */
+static void test_a_forced_token_comes_whatever_the_logits_say(void **state)
+{
+    const float logits[] = {0, 9, 0, -INFINITY};
+    const uint32_t forced[] = {0, 3}, banned[] = {0, 3};
+    struct sample_params params = {
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = 2};
+    struct sample_row row = {
+        .params = &params, .banned = banned, .banned_count = 2, .forced = &forced[0]};
+    (void)state;
+    struct sample_result result = sample_of(logits, 4, &row);
+    assert_int_equal(result.id, 0);
+    assert_int_equal(result.rank, 2);
+    assert_int_equal(result.top_ids[0], 1);
+    row.forced = &forced[1];
+    result = sample_of(logits, 4, &row);
+    assert_int_equal(result.id, 3);
+    assert_true(result.logprob == -9999);
 }
 
 static void test_weights_are_exp_to_the_last_bits(void **state)
@@ -397,7 +437,7 @@ static void test_weights_of_a_row_have_the_bits_of_single_ones(void **state)
 static void test_numbers_out_of_range_are_refused_by_name(void **state)
 {
     const struct sample_params good = {
-        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = 21};
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = 33};
     struct sample_params bad[9];
     static const char *const names[9] = {
         "temperature",      "temperature",       "top_p",   "top_p", "min_p", "repetition_penalty",
@@ -416,7 +456,7 @@ static void test_numbers_out_of_range_are_refused_by_name(void **state)
     bad[5].repetition_penalty = 0;
     bad[6].presence_penalty = INFINITY;
     bad[7].frequency_penalty = NAN;
-    bad[8].logprobs = 22;
+    bad[8].logprobs = 34;
     for (uint32_t i = 0; i < 9; i++) {
         assert_int_equal(sample_params_check(&bad[i], &err), -EINVAL);
         assert_non_null(strstr(err.text, names[i]));
@@ -438,6 +478,8 @@ int main(void)
         cmocka_unit_test(test_seeds_are_independent_of_each_other),
         cmocka_unit_test(test_logprobs_are_of_the_untouched_distribution),
         cmocka_unit_test(test_twenty_logprobs_are_the_twenty_best_in_order),
+        cmocka_unit_test(test_named_logprobs_stand_in_the_order_of_their_names),
+        cmocka_unit_test(test_a_forced_token_comes_whatever_the_logits_say),
         cmocka_unit_test(test_weights_are_exp_to_the_last_bits),
         cmocka_unit_test(test_weights_of_a_row_have_the_bits_of_single_ones),
         cmocka_unit_test(test_numbers_out_of_range_are_refused_by_name),

@@ -7,8 +7,8 @@
  * opens it), or a closed pair (the template switched thinking off); reasoning_after_prompt() sees
  * that. The tags are shown to nobody; a missing end tag leaves everything reasoning. Text that may
  * become a tag is held back, so any split of the text gives the same. Embedded. Thread: one. */
-#ifndef REFRAIN_ROUTER_ANSWER_REASONING_H
-#define REFRAIN_ROUTER_ANSWER_REASONING_H
+#ifndef REFRAIN_PROTO_REASONING_H
+#define REFRAIN_PROTO_REASONING_H
 
 #include <stdbool.h>
 #include <stddef.h>

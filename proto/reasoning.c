@@ -4,12 +4,16 @@
  * bytes of the tag that is looked for. A tag has its first byte only once, so when a byte does not
  * go on with it, all that was held is plain, and the byte is looked at again as a first byte.
  * Cost: one comparison per byte; text without the tag's first byte is copied as a whole. */
-#include "router/answer/reasoning.h"
+#include "proto/reasoning.h"
 
 #include <string.h>
 
 #include "proto/base/assert.h"
-#include "router/answer/json_scan.h"
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
 
 /* vLLM's names. The first whose tag a template mentions is "auto". */
 static const struct reasoning_format formats[] = {
@@ -66,7 +70,7 @@ static bool ends_with(const char *text, size_t bytes, const char *tag)
 enum reasoning_state reasoning_after_prompt(const struct reasoning_format *format,
                                             const char *prompt, size_t bytes)
 {
-    while (bytes > 0 && json_is_space(prompt[bytes - 1]))
+    while (bytes > 0 && is_space(prompt[bytes - 1]))
         bytes--;
     if (ends_with(prompt, bytes, format->end))
         return REASONING_AFTER;
@@ -122,7 +126,7 @@ static bool push_start(struct reasoning *reasoning, char c, struct buffer *thoug
     const char *begin = reasoning->format->begin;
     bool complete = false;
 
-    if (reasoning->matched == 0 && json_is_space(c) &&
+    if (reasoning->matched == 0 && is_space(c) &&
         reasoning->held_bytes + strlen(begin) < REASONING_HELD_MAX) {
         reasoning->held[reasoning->held_bytes++] = c;
         return true;

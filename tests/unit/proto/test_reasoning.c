@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "router/answer/reasoning.h"
+#include "proto/reasoning.h"
 
 struct row {
     const char *format;
