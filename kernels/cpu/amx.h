@@ -18,5 +18,7 @@ void amx_pack_rows(const float *x, size_t x_stride, uint32_t rows, uint32_t colu
                    uint16_t *to);
 void amx_attend(const struct attention *attention, const struct attention_unit *unit,
                 float *scratch);
+void amx_attend_merge(const struct attention *attention, const struct attention_unit *unit,
+                      float *scratch);
 
 #endif

@@ -32,6 +32,13 @@ INLINE void tile_configure(const struct tile_config *config)
     _tile_loadconfig(config);
 }
 
+/* The compiler may think that a tile load reads no memory: what was written before must be there.
+ */
+INLINE void tile_fence(void)
+{
+    __asm__ volatile("" : : : "memory");
+}
+
 /* v[i] lane j <-> v[j] lane i: pairs, quads, then 128-bit quarters change places. */
 INLINE void transpose16(__m512 v[16])
 {

@@ -1,52 +1,71 @@
 /* attention_amx.c - the steps of a unit by bf16 tiles.
  *
- *   scores [16 rows][16 tokens] = q [16 rows][dims] * K tile       q as two bf16: high + low
- *   out [16 rows][16 dims]     += p [16 rows][16 tokens] * V tile   p rounded to bf16
+ *   step (128 tokens)     V of its blocks to tiles of 32 tokens, once for all rows
+ *     row tile (16 rows)  scores [16][128]   = q [16][dims] * K tiles
+ *                         p      [16][128]   = 2^(score - base of the row), as bf16
+ *                         out    [16][dims] += p * V tiles
  *
- * KV tiles are in the order that tiles of the processor want (family.h), so nothing is moved.
+ * Scores are base 2 logarithms: log2(e) is part of q's scale. A row's base is the highest score of
+ *   the step that set it. It moves only when a later step's weights sum to more than 256 times it
+ *   in one of their 16 lanes, so most steps neither look for a maximum nor rescale; bf16 and f32
+ *   round large weights as they round small ones.
  * Why a row's bits depend on nothing but the row: a product does the same to each of its rows, in
- *   the order of dims or tokens. Tokens that a row does not see weigh exactly 0, which adds nothing
- *   to a sum; slots behind the unit's last position may hold anything, even NaN, and are taken as
- * 0. Why q in two parts: a score is an exponent, where 2^-9 of it would show. p is not. Heads of an
- * odd number of dims go through AVX-512. */
+ *   the order of dims or tokens; when a base moves depends on the row's own scores. Tokens that a
+ *   row does not see weigh exactly 0, which adds nothing to a sum; slots behind the unit's last
+ *   position may hold anything, even NaN, and are taken as 0.
+ * Why vectors and tiles are not interleaved: while tiles are multiplied, vector instructions run at
+ *   half their rate, so there is nothing to gain.
+ * Heads of an odd number of dims go through AVX-512. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd_avx512.h"
 
+#define STEP 128
 #include "kernels/cpu/attention_simd.h"
 
-#define HEAD_DIM_MAX 512
-#define ROW_TILES 3           /* ATTENTION_ROWS / 16 */
-#define V_VECTORS (BLOCK / 2) /* of 64 bytes, per 16 dims of a V tile */
+#define REBASE_ABOVE 256.0f
+#define FLUSH_TO_ZERO 0x8040u /* of MXCSR: denormal weights cost hundreds of cycles each */
+#define LOG2_E 1.44269504f
+#define LN_2 0.693147181f
+#define TILE_VALUES (TILE_MAX_ROWS * TILE_ROW_BYTES / 2) /* bf16 */
 
-INLINE uint16_t *q_high(const struct work *w, uint32_t row)
+/* The family's part of the scratch. */
+struct step_scratch {
+    float *scores;    /* [16][STEP] */
+    uint16_t *p;      /* [16][STEP] */
+    float *lane_sums; /* [rows][16]: the sum of a row's weights in 16 parts */
+    uint16_t *v;      /* [STEP / 32][row_floats / 16] tiles of 16 pairs of tokens x 16 dims */
+};
+
+static struct step_scratch step_scratch_of(const struct work *w)
 {
-    return (uint16_t *)w->q + (size_t)row * 2 * w->row_floats;
+    struct step_scratch s = {.scores = w->scores};
+    s.p = (uint16_t *)(s.scores + TILE_MAX_ROWS * STEP);
+    s.lane_sums = s.scores + TILE_MAX_ROWS * STEP * 3 / 2;
+    s.v = (uint16_t *)(s.lane_sums + (w->rows + 15) / 16 * 16 * 16);
+    return s;
 }
 
-INLINE uint16_t *q_low(const struct work *w, uint32_t row)
+INLINE uint16_t *q_row(const struct work *w, uint32_t row)
 {
-    return q_high(w, row) + w->row_floats;
+    return (uint16_t *)w->q + (size_t)row * w->row_floats;
 }
 
-/* q * scale = high + low, both bf16; zeros in rows and dims that pad. */
-static void split_q(const struct work *w)
+/* q * scale as bf16; zeros in rows and dims that pad. */
+static void round_q(const struct work *w)
 {
     const struct attention_unit *unit = w->unit;
     uint32_t dim = w->attention->head_dim, padded = (w->rows + 15) / 16 * 16;
-    const __m512 scale = _mm512_set1_ps(w->attention->scale);
+    float factor = w->attention->softcap > 0 ? 1 : LOG2_E;
+    const __m512 scale = _mm512_set1_ps(w->attention->scale * factor);
     for (uint32_t row = 0; row < padded; row++) {
         const float *from =
             unit->q + row / unit->heads * unit->q_stride + (size_t)(row % unit->heads) * dim;
         for (uint32_t d = 0; d < dim; d += 16) {
             uint32_t count = row >= w->rows ? 0 : dim - d < 16 ? dim - d : 16;
             __m512 q = _mm512_mul_ps(v16_load_some(count > 0 ? from + d : from, count), scale);
-            __m256i high = (__m256i)_mm512_cvtneps_pbh(q);
-            __m512 back = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-            __m256i low = (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(q, back));
-            _mm256_storeu_si256((__m256i *)(q_high(w, row) + d), high);
-            _mm256_storeu_si256((__m256i *)(q_low(w, row) + d), low);
+            _mm256_storeu_si256((__m256i *)(q_row(w, row) + d), (__m256i)_mm512_cvtneps_pbh(q));
         }
     }
 }
@@ -60,164 +79,301 @@ static uint32_t chunk_of(uint32_t head_dim)
     return chunk;
 }
 
-/* Tiles: C 0..2 (row tiles), K 3, q high 4 and low 5, p 6, V 7. */
+/* Tiles: sums 0..3, q 4, p 5, K 6, V 7. */
 static void configure(const struct work *w)
 {
     struct tile_config config = {0};
     uint32_t rows = w->rows < TILE_MAX_ROWS ? w->rows : TILE_MAX_ROWS;
     uint32_t chunk = chunk_of(w->attention->head_dim);
-    for (int c = 0; c < ROW_TILES; c++)
+    for (int c = 0; c < 4; c++)
         tile_shape(&config, c, rows, TILE_ROW_BYTES);
-    tile_shape(&config, 3, chunk / 2, TILE_ROW_BYTES);
     tile_shape(&config, 4, rows, chunk * 2);
-    tile_shape(&config, 5, rows, chunk * 2);
-    tile_shape(&config, 6, rows, BLOCK * 2);
-    tile_shape(&config, 7, V_VECTORS, TILE_ROW_BYTES);
+    tile_shape(&config, 5, rows, TILE_ROW_BYTES);
+    tile_shape(&config, 6, chunk / 2, TILE_ROW_BYTES);
+    tile_shape(&config, 7, TILE_MAX_ROWS, TILE_ROW_BYTES);
     tile_configure(&config);
 }
 
-#define SCORE(c)                                     \
-    _tile_loadd(4, q_high(w, (c)*16) + d, q_stride); \
-    _tile_dpbf16ps(c, 4, 3);                         \
-    _tile_loadd(5, q_low(w, (c)*16) + d, q_stride);  \
-    _tile_dpbf16ps(c, 5, 3);
+/* --- scores ---------------------------------------------------------------------------------- */
 
-INLINE void score_block(const struct work *w, const int tiles, const uint8_t *k, float *scores)
+/* Scores of 16 rows against `count` blocks, 1..4. */
+INLINE void score_blocks(const struct work *w, const int count, const uint16_t *q,
+                         const uint8_t *const k[4], float *scores)
 {
     const uint32_t dim = w->attention->head_dim, chunk = chunk_of(dim);
-    const size_t q_stride = (size_t)w->row_floats * 2 * sizeof(uint16_t);
-    const size_t stride = ATTENTION_TILE * sizeof(float);
+    const size_t q_stride = w->row_floats * sizeof(uint16_t), stride = STEP * sizeof(float);
     _tile_zero(0);
-    if (tiles > 1)
-        _tile_zero(1);
-    if (tiles > 2)
-        _tile_zero(2);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
     for (uint32_t d = 0; d < dim; d += chunk) {
-        _tile_loadd(3, k + (size_t)d / 2 * TILE_ROW_BYTES, TILE_ROW_BYTES);
-        SCORE(0)
-        if (tiles > 1) {
-            SCORE(1)
+        const size_t at = (size_t)d / 2 * TILE_ROW_BYTES;
+        _tile_loadd(4, q + d, q_stride);
+        _tile_loadd(6, k[0] + at, TILE_ROW_BYTES);
+        _tile_dpbf16ps(0, 4, 6);
+        if (count > 1) {
+            _tile_loadd(6, k[1] + at, TILE_ROW_BYTES);
+            _tile_dpbf16ps(1, 4, 6);
         }
-        if (tiles > 2) {
-            SCORE(2)
+        if (count > 2) {
+            _tile_loadd(6, k[2] + at, TILE_ROW_BYTES);
+            _tile_dpbf16ps(2, 4, 6);
+        }
+        if (count > 3) {
+            _tile_loadd(6, k[3] + at, TILE_ROW_BYTES);
+            _tile_dpbf16ps(3, 4, 6);
         }
     }
     _tile_stored(0, scores, stride);
-    if (tiles > 1)
-        _tile_stored(1, scores + 16 * ATTENTION_TILE, stride);
-    if (tiles > 2)
-        _tile_stored(2, scores + 32 * ATTENTION_TILE, stride);
+    if (count > 1)
+        _tile_stored(1, scores + BLOCK, stride);
+    if (count > 2)
+        _tile_stored(2, scores + 2 * BLOCK, stride);
+    if (count > 3)
+        _tile_stored(3, scores + 3 * BLOCK, stride);
 }
 
-/* p of all rows to bf16; 0 where a row sees nothing of the step, or pads. */
-INLINE void round_p(const struct work *w, uint32_t begin)
+/* Scores of a row tile against blocks [first, end) of the step. */
+static void score_tile(const struct work *w, const uint16_t *q, const uint8_t *const k[STEP_BLOCKS],
+                       uint32_t first, uint32_t end, float *scores)
 {
-    const struct attention_unit *unit = w->unit;
-    for (uint32_t row = 0; row < (w->rows + 15) / 16 * 16; row++) {
-        struct span span = {0, 0};
-        if (row < w->rows)
-            span = span_of(w, unit->position + row / unit->heads, begin);
-        for (uint32_t b = 0; b < STEP_BLOCKS; b += 2) {
-            const float *from = w->scores + (size_t)row * ATTENTION_TILE + b * BLOCK;
-            __m512i p = (__m512i)_mm512_cvtne2ps_pbh(v16_load(from + BLOCK), v16_load(from));
-            if (span.first >= span.end)
-                p = _mm512_setzero_si512();
-            _mm512_storeu_si512(w->p + (size_t)row * ATTENTION_TILE + b * BLOCK, p);
+    uint32_t b = first;
+    for (; b + 4 <= end; b += 4)
+        score_blocks(w, 4, q, k + b, scores + (size_t)b * BLOCK);
+    if (end - b == 3)
+        score_blocks(w, 3, q, k + b, scores + (size_t)b * BLOCK);
+    else if (end - b == 2)
+        score_blocks(w, 2, q, k + b, scores + (size_t)b * BLOCK);
+    else if (end - b == 1)
+        score_blocks(w, 1, q, k + b, scores + (size_t)b * BLOCK);
+}
+
+/* --- weights --------------------------------------------------------------------------------- */
+
+/* 2^x, to 3e-6 of it: 2^floor(x) times a polynomial of the rest (own fit, exact at 0). -inf: 0. */
+INLINE __m512 exp2_vector(__m512 x)
+{
+    const __m512 rest = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 y = _mm512_set1_ps(0.0134266843f);
+    y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.0522424742f));
+    y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.2412802048f));
+    y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.6930448449f));
+    y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(y, x);
+}
+
+/* A row's scores of blocks [first, end), which are even, to p; the sums of its lanes. */
+INLINE __m512 weigh(const float *scores, __m512 base, uint32_t first, uint32_t end, uint16_t *p)
+{
+    __m512 sum = _mm512_setzero_ps();
+    for (uint32_t b = first; b < end; b += 2) {
+        __m512 x = exp2_vector(_mm512_sub_ps(v16_load(scores + b * BLOCK), base));
+        __m512 y = exp2_vector(_mm512_sub_ps(v16_load(scores + (b + 1) * BLOCK), base));
+        sum = _mm512_add_ps(_mm512_add_ps(sum, x), y);
+        _mm512_storeu_si512(p + b * BLOCK, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+    }
+    return sum;
+}
+
+/* The row's base becomes its highest score in blocks [first, end). */
+static __attribute__((noinline)) void rebase(const struct work *w, uint32_t row,
+                                             const float *scores, uint32_t first, uint32_t end,
+                                             float *lane_sums)
+{
+    __m512 highest = v16_load(scores + first * BLOCK);
+    for (uint32_t b = first + 1; b < end; b++)
+        highest = v16_max(highest, v16_load(scores + b * BLOCK));
+    float base = v16_max_lanes(highest);
+    float keep =
+        _mm512_cvtss_f32(exp2_vector(_mm512_sub_ps(v16_set1(w->max[row]), v16_set1(base))));
+    w->max[row] = base;
+    scale_row(w->out + (size_t)row * w->row_floats, w->row_floats, keep);
+    scale_row(lane_sums, 16, keep);
+}
+
+INLINE void weigh_row(const struct work *w, const struct step_scratch *s, uint32_t row,
+                      uint32_t first, uint32_t end)
+{
+    const float *scores = s->scores + (size_t)(row % TILE_MAX_ROWS) * STEP;
+    uint16_t *p = s->p + (size_t)(row % TILE_MAX_ROWS) * STEP;
+    float *lane_sums = s->lane_sums + (size_t)row * 16;
+    __m512 sum = weigh(scores, v16_set1(w->max[row]), first, end, p);
+    /* Not <=: also where a base of -inf made a NaN of a hidden token. */
+    if (_mm512_cmp_ps_mask(sum, _mm512_set1_ps(REBASE_ABOVE), _CMP_NLE_UQ) != 0) {
+        rebase(w, row, scores, first, end, lane_sums);
+        sum = weigh(scores, v16_set1(w->max[row]), first, end, p);
+    }
+    v16_store(lane_sums, v16_add(v16_load(lane_sums), sum));
+}
+
+/* The same for rows that do not see all of the step, or whose scores are capped. */
+static void weigh_edge_row(const struct work *w, const struct step_scratch *s, uint32_t row,
+                           uint32_t begin, uint32_t first, uint32_t end)
+{
+    const struct span span = span_of(w, w->unit->position + row / w->unit->heads, begin);
+    float *scores = s->scores + (size_t)(row % TILE_MAX_ROWS) * STEP;
+    const float cap = w->attention->softcap;
+    if (span.first >= span.end) {
+        memset(s->p + (size_t)(row % TILE_MAX_ROWS) * STEP, 0, STEP * sizeof(*s->p));
+        return;
+    }
+    for (uint32_t b = first; b < end; b++) {
+        int at = (int)(b * BLOCK);
+        v16 x = v16_load(scores + at);
+        if (cap > 0)
+            x = v16_mul(soften(x, cap), v16_set1(LOG2_E));
+        v16_store(scores + at, v16_hide(x, (int)span.first - at, (int)span.end - at));
+    }
+    weigh_row(w, s, row, first, end);
+}
+
+/* --- outputs --------------------------------------------------------------------------------- */
+
+/* The V tiles of blocks [first, end), each two of them together; zeros for what is not there or
+ * lies behind the unit. */
+static void gather_v(const struct work *w, const struct step_scratch *s, uint32_t begin,
+                     uint32_t first, uint32_t end)
+{
+    const uint32_t after = w->unit->position + w->unit->positions, tiles = w->row_floats / 16;
+    for (uint32_t b = first / 2 * 2; b < (end + 1) / 2 * 2; b++) {
+        uint16_t *to = s->v + (size_t)(b / 2) * tiles * TILE_VALUES + b % 2 * (TILE_VALUES / 2);
+        uint32_t token = begin + b * BLOCK;
+        uint32_t count = b < first || b >= end ? 0 : after - token < BLOCK ? after - token : BLOCK;
+        const uint8_t *from = count > 0 ? v_tile(w, token / BLOCK) : NULL;
+        for (uint32_t t = 0; t < tiles; t++, to += TILE_VALUES) {
+            for (uint32_t i = 0; i < BLOCK / 2; i++) {
+                __m512i v = _mm512_setzero_si512();
+                if (count == BLOCK)
+                    v = _mm512_loadu_si512(from + (t * (BLOCK / 2) + i) * 64);
+                else if (2 * i < count)
+                    v = _mm512_and_si512(_mm512_loadu_si512(from + (t * (BLOCK / 2) + i) * 64),
+                                         _mm512_set1_epi32(2 * i + 1 < count ? -1 : 0xffff));
+                _mm512_storeu_si512(to + i * 32, v);
+            }
         }
     }
 }
 
-#define ADD(c)                                                         \
-    _tile_loadd(6, w->p + (size_t)(c)*16 * ATTENTION_TILE + b * BLOCK, \
-                ATTENTION_TILE * sizeof(uint16_t));                    \
-    _tile_dpbf16ps(c, 6, 7);
-
-/* out += p * V, dims d .. d + 15, blocks [first, end). */
-INLINE void add_dims(const struct work *w, const int tiles, const uint8_t *const v[STEP_BLOCKS],
-                     uint32_t d, uint32_t first, uint32_t end)
+/* out += p * V of blocks [first, end), which are even, for `count` (1 or 4) times 16 dims. */
+INLINE void add_dims(const struct work *w, const struct step_scratch *s, const int count,
+                     float *out, uint32_t tile, uint32_t first, uint32_t end)
 {
     const size_t stride = (size_t)w->row_floats * sizeof(float);
-    float *out = w->out + d, *out1 = out + 16 * w->row_floats, *out2 = out1 + 16 * w->row_floats;
+    const size_t pair = (size_t)w->row_floats / 16 * TILE_VALUES;
     _tile_loadd(0, out, stride);
-    if (tiles > 1)
-        _tile_loadd(1, out1, stride);
-    if (tiles > 2)
-        _tile_loadd(2, out2, stride);
-    for (uint32_t b = first; b < end; b++) {
-        _tile_loadd(7, v[b] + (size_t)d / 16 * V_VECTORS * 64, TILE_ROW_BYTES);
-        ADD(0)
-        if (tiles > 1) {
-            ADD(1)
-        }
-        if (tiles > 2) {
-            ADD(2)
+    if (count > 1) {
+        _tile_loadd(1, out + 16, stride);
+        _tile_loadd(2, out + 32, stride);
+        _tile_loadd(3, out + 48, stride);
+    }
+    for (uint32_t b = first; b < end; b += 2) {
+        const uint16_t *v = s->v + b / 2 * pair + (size_t)tile * TILE_VALUES;
+        _tile_loadd(5, s->p + (size_t)b * BLOCK, STEP * sizeof(uint16_t));
+        _tile_loadd(7, v, TILE_ROW_BYTES);
+        _tile_dpbf16ps(0, 5, 7);
+        if (count > 1) {
+            _tile_loadd(7, v + TILE_VALUES, TILE_ROW_BYTES);
+            _tile_dpbf16ps(1, 5, 7);
+            _tile_loadd(7, v + 2 * TILE_VALUES, TILE_ROW_BYTES);
+            _tile_dpbf16ps(2, 5, 7);
+            _tile_loadd(7, v + 3 * TILE_VALUES, TILE_ROW_BYTES);
+            _tile_dpbf16ps(3, 5, 7);
         }
     }
     _tile_stored(0, out, stride);
-    if (tiles > 1)
-        _tile_stored(1, out1, stride);
-    if (tiles > 2)
-        _tile_stored(2, out2, stride);
-}
-
-/* A V tile with zeros behind its first `tokens` (1..15). */
-static void copy_v_tile(uint8_t *to, const uint8_t *from, uint32_t row_floats, uint32_t tokens)
-{
-    for (uint32_t i = 0; i < row_floats / 16 * V_VECTORS; i++, to += 64, from += 64) {
-        uint32_t token = i % V_VECTORS * 2;
-        __m512i keep = _mm512_set1_epi32(token + 1 < tokens ? -1 : token < tokens ? 0xffff : 0);
-        _mm512_storeu_si512(to, _mm512_and_si512(_mm512_loadu_si512(from), keep));
+    if (count > 1) {
+        _tile_stored(1, out + 16, stride);
+        _tile_stored(2, out + 32, stride);
+        _tile_stored(3, out + 48, stride);
     }
 }
 
-INLINE void tiled_step(const struct work *w, const int tiles, uint32_t begin)
+static void add_tile(const struct work *w, const struct step_scratch *s, uint32_t row,
+                     uint32_t first, uint32_t end)
 {
-    _Alignas(64) uint8_t copy[HEAD_DIM_MAX * BLOCK * sizeof(uint16_t)];
-    const struct step_blocks s = step_blocks_of(w, begin);
-    const uint32_t after = w->unit->position + w->unit->positions;
-    const uint8_t *v[STEP_BLOCKS];
-    for (uint32_t b = s.first; b < s.end; b++)
-        score_block(w, tiles, k_tile(w, begin / BLOCK + b), w->scores + (size_t)b * BLOCK);
-    softmax_rows(w, begin, s.first, s.end);
-    round_p(w, begin);
-    for (uint32_t b = s.first; b < s.end; b++) {
-        uint32_t token = begin + b * BLOCK;
-        v[b] = v_tile(w, begin / BLOCK + b);
-        if (token + BLOCK > after) {
-            copy_v_tile(copy, v[b], w->row_floats, after - token);
-            v[b] = copy;
-        }
+    float *out = w->out + (size_t)row * w->row_floats;
+    uint32_t tile = 0, tiles = w->row_floats / 16;
+    for (; tile + 4 <= tiles; tile += 4)
+        add_dims(w, s, 4, out + (size_t)tile * 16, tile, first, end);
+    for (; tile < tiles; tile++)
+        add_dims(w, s, 1, out + (size_t)tile * 16, tile, first, end);
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+/* 16 rows (or what is left) from `row` on, over the step. */
+static void run_tile(const struct work *w, const struct step_scratch *s,
+                     const uint8_t *const k[STEP_BLOCKS], uint32_t row, uint32_t begin)
+{
+    const struct attention_unit *unit = w->unit;
+    uint32_t end_row = w->rows - row < TILE_MAX_ROWS ? w->rows : row + TILE_MAX_ROWS;
+    uint32_t low = unit->position + row / unit->heads;
+    uint32_t high = unit->position + (end_row - 1) / unit->heads;
+    if (high < begin || first_seen(w->attention, low) >= begin + STEP)
+        return;
+    const struct step_blocks blocks = step_blocks_of(w, low, high, begin);
+    uint32_t first = blocks.first / 2 * 2, end = (blocks.end + 1) / 2 * 2;
+    bool whole = blocks.high.end > 0 && blocks.high.first == 0 && blocks.low.end == STEP;
+    score_tile(w, q_row(w, row), k, blocks.first, blocks.end, s->scores);
+    if (whole && w->attention->softcap <= 0) {
+        for (uint32_t r = row; r < end_row; r++)
+            weigh_row(w, s, r, 0, STEP_BLOCKS);
+    } else {
+        for (uint32_t r = row; r < end_row; r++)
+            weigh_edge_row(w, s, r, begin, first, end);
     }
-    for (uint32_t d = 0; d < w->row_floats; d += 16)
-        add_dims(w, tiles, v, d, s.first, s.end);
+    tile_fence();
+    add_tile(w, s, row, first, end);
 }
 
-static void step_1(const struct work *w, uint32_t begin)
+static void run_steps(const struct work *w, uint32_t begin, uint32_t end)
 {
-    tiled_step(w, 1, begin);
-}
-
-static void step_2(const struct work *w, uint32_t begin)
-{
-    tiled_step(w, 2, begin);
-}
-
-static void step_3(const struct work *w, uint32_t begin)
-{
-    tiled_step(w, 3, begin);
+    const struct step_scratch s = step_scratch_of(w);
+    uint32_t low = w->unit->position, high = low + w->unit->positions - 1;
+    const uint8_t *k[STEP_BLOCKS];
+    memset(s.lane_sums, 0, w->rows * 16 * sizeof(float));
+    for (; begin < end; begin += STEP) {
+        const struct step_blocks blocks = step_blocks_of(w, low, high, begin);
+        for (uint32_t b = blocks.first; b < blocks.end; b++)
+            k[b] = k_tile(w, begin / BLOCK + b);
+        gather_v(w, &s, begin, blocks.first, blocks.end);
+        tile_fence();
+        for (uint32_t row = 0; row < w->rows; row += TILE_MAX_ROWS)
+            run_tile(w, &s, k, row, begin);
+    }
+    for (uint32_t row = 0; row < w->rows; row++)
+        w->sum[row] = v16_sum_lanes(v16_load(s.lane_sums + (size_t)row * 16));
 }
 
 void amx_attend(const struct attention *attention, const struct attention_unit *unit,
                 float *scratch)
 {
-    static const step_fn steps[ROW_TILES] = {step_1, step_2, step_3};
     if (attention->head_dim % 2 != 0) {
         avx512_attend(attention, unit, scratch);
         return;
     }
     struct work w = work_of(attention, unit, scratch);
-    split_q(&w);
+    w.max_unit = LN_2;
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH_TO_ZERO);
+    round_q(&w);
     configure(&w);
-    run_partitions(&w, steps[(w.rows - 1) / 16]);
+    run_partitions(&w, run_steps);
     _tile_release();
+    _mm_setcsr(mode);
+}
+
+void amx_attend_merge(const struct attention *attention, const struct attention_unit *unit,
+                      float *scratch)
+{
+    if (attention->head_dim % 2 != 0) {
+        avx512_attend_merge(attention, unit, scratch);
+        return;
+    }
+    struct work w = work_of(attention, unit, scratch);
+    w.max_unit = LN_2;
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH_TO_ZERO);
+    merge_partials(&w);
+    _mm_setcsr(mode);
 }

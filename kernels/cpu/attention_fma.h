@@ -2,6 +2,7 @@
 #ifndef REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 #define REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 
+#define STEP 64
 #include "kernels/cpu/attention_simd.h"
 #include "kernels/cpu/tile.h"
 
@@ -33,7 +34,7 @@ static void score_blocks(const struct work *w, uint32_t begin, uint32_t first, u
         .segments = 1,
         .k_end = w->attention->head_dim,
         .c = w->scores + (size_t)first * BLOCK,
-        .c_stride = ATTENTION_TILE,
+        .c_stride = STEP,
     };
     for (uint32_t b = first; b < end; b++)
         t.panel[b - first] = k_tile(w, begin / BLOCK + b);
@@ -45,7 +46,7 @@ static void add_whole_blocks(const struct work *w, uint32_t begin, uint32_t firs
 {
     struct tile t = {
         .a = w->scores + (size_t)first * BLOCK,
-        .a_stride = ATTENTION_TILE,
+        .a_stride = STEP,
         .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
         .segments = end - first,
         .k_end = BLOCK,
@@ -72,8 +73,8 @@ static void add_cut_block(const struct work *w, uint32_t begin, uint32_t block)
             continue;
         size_t row = (size_t)i * unit->heads;
         struct tile t = {
-            .a = w->scores + row * ATTENTION_TILE + from,
-            .a_stride = ATTENTION_TILE,
+            .a = w->scores + row * STEP + from,
+            .a_stride = STEP,
             .panel = {v},
             .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
             .segments = 1,
@@ -87,9 +88,54 @@ static void add_cut_block(const struct work *w, uint32_t begin, uint32_t block)
     }
 }
 
+/* Scores of one row become weights, 0 outside the span; state and out move to the new maximum. */
+INLINE void softmax_row(const struct work *w, uint32_t row, struct span span, uint32_t first,
+                        uint32_t end)
+{
+    float *scores = w->scores + (size_t)row * STEP;
+    v16 s[STEP_BLOCKS], highest = v16_set1(-INFINITY), total = v16_zero();
+    for (uint32_t b = first; b < end; b++) {
+        int at = (int)(b * BLOCK);
+        s[b] = v16_load(scores + at);
+        if (w->attention->softcap > 0)
+            s[b] = soften(s[b], w->attention->softcap);
+        if ((int)span.first > at || (int)span.end < at + BLOCK)
+            s[b] = v16_hide(s[b], (int)span.first - at, (int)span.end - at);
+        highest = v16_max(highest, s[b]);
+    }
+    float max = v16_max_lanes(highest);
+    if (max > w->max[row]) {
+        float keep = exp_one(w->max[row] - max);
+        w->max[row] = max;
+        w->sum[row] *= keep;
+        scale_row(w->out + (size_t)row * w->row_floats, w->row_floats, keep);
+    }
+    v16 base = v16_set1(w->max[row]);
+    for (uint32_t b = first; b < end; b++) {
+        v16 p = v16_exp(v16_sub(s[b], base));
+        v16_store(scores + b * BLOCK, p);
+        total = v16_add(total, p);
+    }
+    w->sum[row] += v16_sum_lanes(total);
+}
+
+/* Softmax of the rows of each position that sees anything of the step. */
+static void softmax_rows(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+{
+    const struct attention_unit *unit = w->unit;
+    for (uint32_t i = 0; i < unit->positions; i++) {
+        struct span span = span_of(w, unit->position + i, begin);
+        if (span.first >= span.end)
+            continue;
+        for (uint32_t row = i * unit->heads; row < (i + 1) * unit->heads; row++)
+            softmax_row(w, row, span, first, end);
+    }
+}
+
 static void run_step(const struct work *w, uint32_t begin)
 {
-    const struct step_blocks s = step_blocks_of(w, begin);
+    uint32_t low = w->unit->position, high = low + w->unit->positions - 1;
+    const struct step_blocks s = step_blocks_of(w, low, high, begin);
     score_blocks(w, begin, s.first, s.end);
     softmax_rows(w, begin, s.first, s.end);
     for (uint32_t b = s.first; b < s.end;) {
@@ -105,12 +151,25 @@ static void run_step(const struct work *w, uint32_t begin)
     }
 }
 
+static void run_steps(const struct work *w, uint32_t begin, uint32_t end)
+{
+    for (; begin < end; begin += STEP)
+        run_step(w, begin);
+}
+
 INLINE void attend_unit(const struct attention *attention, const struct attention_unit *unit,
                         float *scratch)
 {
     struct work w = work_of(attention, unit, scratch);
     load_q(&w);
-    run_partitions(&w, run_step);
+    run_partitions(&w, run_steps);
+}
+
+INLINE void merge_unit(const struct attention *attention, const struct attention_unit *unit,
+                       float *scratch)
+{
+    const struct work w = work_of(attention, unit, scratch);
+    merge_partials(&w);
 }
 
 #endif

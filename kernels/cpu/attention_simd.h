@@ -20,18 +20,18 @@
 #include "kernels/cpu/family.h"
 
 #define BLOCK 16
-#define STEP_BLOCKS (ATTENTION_TILE / BLOCK)
+#define STEP_BLOCKS (STEP / BLOCK) /* STEP: tokens per softmax step, by who includes this */
 
 struct work {
     const struct attention *attention;
     const struct attention_unit *unit;
     uint32_t rows, row_floats;    /* rows are padded to whole tiles of 16 in the scratch */
     float *q, *out;               /* [rows][row_floats]; out of this partition */
-    float *scores;                /* [rows][ATTENTION_TILE] */
     float *max, *sum;             /* [rows], of this partition */
-    uint16_t *p;                  /* [rows][ATTENTION_TILE], for a family that has them in bf16 */
     float *total;                 /* [rows][row_floats], merged so far, */
     float *total_max, *total_sum; /* and its state */
+    float *scores;                /* the rest of the scratch is the family's; here [rows][STEP] */
+    float max_unit;               /* a maximum is a score divided by this */
 };
 
 /* Tokens of a step that a position sees: [first, end) from the step's begin; maybe none. */
@@ -57,9 +57,9 @@ static struct span span_of(const struct work *w, uint32_t position, uint32_t beg
 {
     uint32_t first = first_seen(w->attention, position), end = position + 1;
     struct span span = {0, 0};
-    if (end > begin && first < begin + ATTENTION_TILE) {
+    if (end > begin && first < begin + STEP) {
         span.first = first > begin ? first - begin : 0;
-        span.end = end - begin < ATTENTION_TILE ? end - begin : ATTENTION_TILE;
+        span.end = end - begin < STEP ? end - begin : STEP;
     }
     return span;
 }
@@ -72,17 +72,17 @@ static struct work work_of(const struct attention *attention, const struct atten
         .unit = unit,
         .rows = (uint32_t)unit->positions * unit->heads,
         .row_floats = (uint32_t)attention_row_floats(attention->head_dim),
+        .max_unit = 1,
     };
     size_t rows = (w.rows + 15u) / 16 * 16, matrix = rows * w.row_floats;
     w.q = scratch;
     w.out = w.q + matrix;
     w.total = w.out + matrix;
-    w.scores = w.total + matrix;
-    w.p = (uint16_t *)(w.scores + rows * ATTENTION_TILE);
-    w.max = w.scores + rows * (ATTENTION_TILE * 3 / 2);
+    w.max = w.total + matrix;
     w.sum = w.max + rows;
     w.total_max = w.sum + rows;
     w.total_sum = w.total_max + rows;
+    w.scores = w.total_sum + rows;
     return w;
 }
 
@@ -115,69 +115,26 @@ INLINE v16 soften(v16 s, float cap)
     return v16_sub(v16_set1(cap), v16_div(v16_set1(2 * cap), v16_add(e, v16_set1(1))));
 }
 
-/* Scores of one row become weights, 0 outside the span; state and out move to the new maximum. */
-INLINE void softmax_row(const struct work *w, uint32_t row, struct span span, uint32_t first,
-                        uint32_t end)
-{
-    float *scores = w->scores + (size_t)row * ATTENTION_TILE;
-    v16 s[STEP_BLOCKS], highest = v16_set1(-INFINITY), total = v16_zero();
-    for (uint32_t b = first; b < end; b++) {
-        int at = (int)(b * BLOCK);
-        s[b] = v16_load(scores + at);
-        if (w->attention->softcap > 0)
-            s[b] = soften(s[b], w->attention->softcap);
-        if ((int)span.first > at || (int)span.end < at + BLOCK)
-            s[b] = v16_hide(s[b], (int)span.first - at, (int)span.end - at);
-        highest = v16_max(highest, s[b]);
-    }
-    float max = v16_max_lanes(highest);
-    if (max > w->max[row]) {
-        float keep = exp_one(w->max[row] - max);
-        w->max[row] = max;
-        w->sum[row] *= keep;
-        scale_row(w->out + (size_t)row * w->row_floats, w->row_floats, keep);
-    }
-    v16 base = v16_set1(w->max[row]);
-    for (uint32_t b = first; b < end; b++) {
-        v16 p = v16_exp(v16_sub(s[b], base));
-        v16_store(scores + b * BLOCK, p);
-        total = v16_add(total, p);
-    }
-    w->sum[row] += v16_sum_lanes(total);
-}
-
-/* Softmax of the rows of each position that sees anything of the step. */
-static void softmax_rows(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
-{
-    const struct attention_unit *unit = w->unit;
-    for (uint32_t i = 0; i < unit->positions; i++) {
-        struct span span = span_of(w, unit->position + i, begin);
-        if (span.first >= span.end)
-            continue;
-        for (uint32_t row = i * unit->heads; row < (i + 1) * unit->heads; row++)
-            softmax_row(w, row, span, first, end);
-    }
-}
-
-/* Blocks of a step that any row sees: spans move up with the position, and leave no gap. */
+/* Blocks of a step that any of the positions low .. high sees, where the high one or the low one
+ * does: spans move up with the position, and leave no gap. */
 struct step_blocks {
-    struct span low, high; /* what the first and the last position see */
+    struct span low, high; /* what the two see */
     uint32_t first, end;
 };
 
-static struct step_blocks step_blocks_of(const struct work *w, uint32_t begin)
+static struct step_blocks step_blocks_of(const struct work *w, uint32_t low, uint32_t high,
+                                         uint32_t begin)
 {
-    const struct attention_unit *unit = w->unit;
-    uint32_t last = unit->position + unit->positions - 1;
-    struct step_blocks s = {span_of(w, unit->position, begin), span_of(w, last, begin), 0, 0};
+    struct step_blocks s = {span_of(w, low, begin), span_of(w, high, begin), 0, 0};
     s.first = s.low.first / BLOCK; /* 0 where the first position lies before the step */
     s.end = s.high.end > 0 ? (s.high.end + BLOCK - 1) / BLOCK : STEP_BLOCKS;
     return s;
 }
 
-typedef void (*step_fn)(const struct work *w, uint32_t begin);
+/* Steps [begin, end) of a partition, from nothing: fills max, sum and out. */
+typedef void (*steps_fn)(const struct work *w, uint32_t begin, uint32_t end);
 
-static void run_partition(const struct work *w, uint32_t partition, step_fn run_step)
+static void run_partition(const struct work *w, uint32_t partition, steps_fn run_steps)
 {
     const struct attention_unit *unit = w->unit;
     uint32_t begin = partition * ATTENTION_PARTITION, end = begin + ATTENTION_PARTITION;
@@ -189,9 +146,8 @@ static void run_partition(const struct work *w, uint32_t partition, step_fn run_
     }
     memset(w->out, 0, (size_t)w->rows * w->row_floats * sizeof(float));
     if (seen > begin)
-        begin = seen / ATTENTION_TILE * ATTENTION_TILE;
-    for (; begin < end && begin < after; begin += ATTENTION_TILE)
-        run_step(w, begin);
+        begin = seen / STEP * STEP;
+    run_steps(w, begin, after < end ? after : end);
 }
 
 /* Merge (max, sum, out) of the next partition of a row into its total. */
@@ -207,7 +163,8 @@ static void merge_row(const struct work *w, uint32_t row, float max, float sum, 
         return;
     }
     float highest = max > w->total_max[row] ? max : w->total_max[row];
-    float keep = exp_one(w->total_max[row] - highest), add = exp_one(max - highest);
+    float keep = exp_one((w->total_max[row] - highest) * w->max_unit);
+    float add = exp_one((max - highest) * w->max_unit);
     v16 k = v16_set1(keep), a = v16_set1(add);
     w->total_max[row] = highest;
     w->total_sum[row] = w->total_sum[row] * keep + sum * add;
@@ -244,12 +201,12 @@ static void save_partial(const struct work *w, float *partial)
 }
 
 /* All partitions of a unit whose q is loaded. */
-INLINE void run_partitions(const struct work *w, step_fn run_step)
+INLINE void run_partitions(const struct work *w, steps_fn run_steps)
 {
     const struct attention_unit *unit = w->unit;
     start_totals(w);
     for (uint32_t p = 0; p < unit->partitions; p++) {
-        run_partition(w, unit->partition + p, run_step);
+        run_partition(w, unit->partition + p, run_steps);
         if (unit->partial != NULL) {
             save_partial(w, unit->partial + (size_t)p * w->rows * (w->row_floats + 2));
             continue;
@@ -261,17 +218,16 @@ INLINE void run_partitions(const struct work *w, step_fn run_step)
         write_out(w);
 }
 
-INLINE void merge_unit(const struct attention *attention, const struct attention_unit *unit,
-                       float *scratch)
+/* Merge what save_partial left. */
+INLINE void merge_partials(const struct work *w)
 {
-    struct work w = work_of(attention, unit, scratch);
-    const float *partial = unit->partial;
-    start_totals(&w);
-    for (uint32_t p = 0; p < unit->partitions; p++) {
-        for (uint32_t row = 0; row < w.rows; row++, partial += w.row_floats + 2)
-            merge_row(&w, row, partial[w.row_floats], partial[w.row_floats + 1], partial);
+    const float *partial = w->unit->partial;
+    start_totals(w);
+    for (uint32_t p = 0; p < w->unit->partitions; p++) {
+        for (uint32_t row = 0; row < w->rows; row++, partial += w->row_floats + 2)
+            merge_row(w, row, partial[w->row_floats], partial[w->row_floats + 1], partial);
     }
-    write_out(&w);
+    write_out(w);
 }
 
 #endif

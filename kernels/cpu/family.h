@@ -108,7 +108,6 @@ typedef void (*gemm_fn)(const struct gemm *gemm);
  * both in the order of BF16 panels. */
 
 #define ATTENTION_ROWS 48       /* rows (positions x heads) of a unit, at most */
-#define ATTENTION_TILE 64       /* tokens per softmax step */
 #define ATTENTION_PARTITION 512 /* tokens per independent softmax, merged in order */
 
 /* Consecutive positions of one sequence x query heads of one KV head, over some partitions. */
@@ -132,14 +131,14 @@ struct attention {
     float scale, softcap; /* softcap 0: none */
 };
 
-/* Floats that one thread needs for a unit. */
 static inline size_t attention_row_floats(uint32_t head_dim)
 {
     return (head_dim + 15u) / 16 * 16;
 }
+/* Floats that one thread needs for a unit: its rows, and a step of 64 or 128 tokens. */
 static inline size_t attention_scratch_floats(uint32_t head_dim)
 {
-    return ATTENTION_ROWS * (3 * attention_row_floats(head_dim) + ATTENTION_TILE * 3 / 2 + 4);
+    return (ATTENTION_ROWS * 3 + 64) * attention_row_floats(head_dim) + ATTENTION_ROWS * 84 + 3072;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */

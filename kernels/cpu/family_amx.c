@@ -26,7 +26,7 @@ static int ask_for_tiles(void)
 
 const struct cpu_family amx_family = {
     .name = "amx",
-    .kv_format = "cpu-amx-1",
+    .kv_format = "cpu-amx-2",
     .needs = NEEDS,
     .prepare = ask_for_tiles,
     .prepare_name = "the system's permission for AMX tiles",
@@ -46,7 +46,7 @@ const struct cpu_family amx_family = {
     .pack_rows = amx_pack_rows,
     .quantise_row = avx512_quantise_row,
     .attend = amx_attend,
-    .attend_merge = avx512_attend_merge,
+    .attend_merge = amx_attend_merge,
     .rmsnorm_row = avx512_rmsnorm_row,
     .silu_mul_row = avx512_silu_mul_row,
     .gelu_mul_row = avx512_gelu_mul_row,
@@ -55,7 +55,7 @@ const struct cpu_family amx_family = {
 
 const struct cpu_family amx_bf16_family = {
     .name = "amx-bf16",
-    .kv_format = "cpu-amx-bf16-1",
+    .kv_format = "cpu-amx-bf16-2",
     .needs = NEEDS,
     .prepare = ask_for_tiles,
     .prepare_name = "the system's permission for AMX tiles",
@@ -79,7 +79,7 @@ const struct cpu_family amx_bf16_family = {
                   [PANEL_BF16] = true},
     .pack_rows = amx_pack_rows,
     .attend = amx_attend,
-    .attend_merge = avx512_attend_merge,
+    .attend_merge = amx_attend_merge,
     .rmsnorm_row = avx512_rmsnorm_row,
     .silu_mul_row = avx512_silu_mul_row,
     .gelu_mul_row = avx512_gelu_mul_row,
