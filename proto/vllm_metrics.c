@@ -13,11 +13,13 @@ enum vllm_kind {
     POOL_HITS,
     TIER_HITS,
     BY_SOURCE,
+    BY_REASON,
     BY_FINISH
 };
 
 static const char *const sources[] = {"local_compute", "local_cache_hit", "external_kv_transfer",
                                       NULL};
+static const char *const waits[] = {"capacity", "deferred", NULL};
 static const char *const reasons[] = {"stop", "length", "abort", "error", "repetition", NULL};
 
 /* How each row of the specs below is filled. */
@@ -27,6 +29,7 @@ static const struct {
 } origins[VLLM_METRICS] = {
     {COPIED, WM_RUNNING},
     {COPIED, WM_WAITING},
+    {BY_REASON, 0},
     {NEVER, 0},
     {COPIED, WM_KV_USAGE_RATIO},
     {COPIED, WM_KV_USAGE_RATIO},
@@ -67,6 +70,9 @@ static const struct {
 const struct metric_spec vllm_metric_specs[VLLM_METRICS] = {
     {"vllm:num_requests_running", METRIC_GAUGE, "Sequences in the batch.", NULL, NULL, NULL},
     {"vllm:num_requests_waiting", METRIC_GAUGE, "Sequences in the queue.", NULL, NULL, NULL},
+    {"vllm:num_requests_waiting_by_reason", METRIC_GAUGE,
+     "Sequences in the queue: for room, or for a prefix that is on its way.", "reason", waits,
+     NULL},
     {"vllm:num_requests_swapped", METRIC_GAUGE,
      "Sequences swapped out: always 0, blocks are recomputed (0.6).", NULL, NULL, NULL},
     {"vllm:kv_cache_usage_perc", METRIC_GAUGE, "Share of KV blocks that sequences hold, 0 to 1.",
@@ -249,6 +255,10 @@ void vllm_metrics_fill(const struct metrics *worker, struct metrics *vllm)
             count_to(vllm, id, 0, metrics_get(worker, WM_COMPUTED_TOKENS, 0));
             count_to(vllm, id, 1, pool_hits(worker));
             count_to(vllm, id, 2, tier_hits(worker));
+            break;
+        case BY_REASON:
+            metrics_set(vllm, id, 0, metrics_get(worker, WM_WAITING_BY_REASON, WM_WAIT_CAPACITY));
+            metrics_set(vllm, id, 1, metrics_get(worker, WM_WAITING_BY_REASON, WM_WAIT_DEFERRED));
             break;
         case BY_FINISH:
             fill_finishes(worker, vllm, id);

@@ -10,7 +10,7 @@
 
 #include "proto/worker_metrics.h"
 
-#define VLLM_METRICS 37
+#define VLLM_METRICS 38
 
 extern const struct metric_spec vllm_metric_specs[VLLM_METRICS];
 /* `vllm` over vllm_metric_specs := what `worker` over worker_metric_specs says. */

@@ -9,6 +9,7 @@
 static const char *const finishes[] = {"stop",  "length",     "cancelled", "deadline",
                                        "error", "repetition", NULL};
 static const char *const refusals[] = {"invalid", "too_long", "queue_full", "draining", NULL};
+static const char *const waits[] = {"capacity", "deferred", NULL};
 static const char *const masks[] = {"warm", "cold", NULL};
 static const char *const losses[] = {"capacity", "abandoned", "one_shot", "reset", NULL};
 #define PURPOSE_NAME(name, text) text,
@@ -71,8 +72,14 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
                           NULL},
     [WM_RUNNING] = GAUGE("refrain_requests_running", "Sequences in the batch."),
     [WM_WAITING] = GAUGE("refrain_requests_waiting", "Sequences in the queue."),
+    [WM_WAITING_BY_REASON] = {"refrain_requests_waiting_by_reason", METRIC_GAUGE,
+                              "Sequences in the queue: for room (capacity), or for a prefix that "
+                              "is being computed or loaded (deferred).",
+                              "reason", waits, NULL},
     [WM_PENDING_PREFILL_TOKENS] =
         GAUGE("refrain_pending_prefill_tokens", "Prompt tokens accepted and not yet computed."),
+    [WM_PINNED_BLOCKS] =
+        GAUGE("refrain_pinned_blocks", "KV blocks that leases hold; part of the shared ones."),
     [WM_BLOCKS] = {"refrain_blocks", METRIC_GAUGE, "KV blocks by state.", "state", block_states,
                    NULL},
     [WM_KV_USAGE_RATIO] =

@@ -25,7 +25,9 @@ enum worker_metric {
     WM_GRAMMAR_MASKS, /* counter by how: enum worker_metric_mask */
     WM_RUNNING,       /* gauges from here on */
     WM_WAITING,
+    WM_WAITING_BY_REASON, /* by enum worker_metric_wait */
     WM_PENDING_PREFILL_TOKENS,
+    WM_PINNED_BLOCKS,
     WM_BLOCKS, /* by state: enum worker_metric_block */
     WM_KV_USAGE_RATIO,
     WM_DRAINING,
@@ -82,6 +84,7 @@ enum worker_metric_refusal {
     WM_REFUSED_QUEUE_FULL,
     WM_REFUSED_DRAINING
 };
+enum worker_metric_wait { WM_WAIT_CAPACITY = 0, WM_WAIT_DEFERRED };
 enum worker_metric_mask { WM_MASK_WARM = 0, WM_MASK_COLD };
 enum worker_metric_loss { /* the order of the pool's enum block_loss */
                           WM_LOSS_CAPACITY = 0,

@@ -15,10 +15,12 @@
 #define LOG_MODULE "admin"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
+#include "proto/base/number.h"
 #include "proto/base/proc_stat.h"
 #include "proto/worker_metrics.h"
 
 #define ANSWER_BYTES_MAX ((size_t)1 << 20)
+#define PIN_SECONDS_MAX 31536000u /* a year */
 
 typedef void (*command_fn)(struct admin_context *context, const struct admin_call *call);
 
@@ -315,6 +317,28 @@ static void cancel(struct admin_context *context, const struct admin_call *call)
     ask(context, call, command);
 }
 
+static void show_pins(struct admin_context *context, const struct admin_call *call)
+{
+    inspect(context, call, INSPECT_PINS);
+}
+
+static void pin(struct admin_context *context, const struct admin_call *call)
+{
+    struct command *command = command_new(COMMAND_PIN, 0);
+    uint64_t seconds = 0;
+    command->undo = strcmp(call->words[0], "unpin") == 0;
+    (void)snprintf(command->request_id, sizeof(command->request_id), "%s", call->words[1]);
+    if (!command->undo && (number_parse_u64(call->words[2], &seconds) < 0 || seconds == 0 ||
+                           seconds > PIN_SECONDS_MAX)) {
+        command_free(command);
+        admin_socket_answer(context->admin, call->client,
+                            "{\"error\":\"a lease has 1 to 31536000 seconds\"}");
+        return;
+    }
+    command->seconds = (uint32_t)seconds;
+    ask(context, call, command);
+}
+
 static void reset_prefix_cache(struct admin_context *context, const struct admin_call *call)
 {
     ask(context, call, command_new(COMMAND_RESET_CACHE, 0));
@@ -329,10 +353,13 @@ static const struct admin_command commands[] = {
     {{"show", "tiers"}, "", 0, true, show_tiers, "KV blocks in the pool and in slower memory."},
     {{"show", "memory"}, "", 0, false, show_memory, "Bytes of this process."},
     {{"show", "threads"}, "", 0, false, show_threads, "Threads and their CPU time."},
+    {{"show", "pins"}, "", 0, true, show_pins, "Leases on prefixes."},
     {{"dump", "blocks"}, "", 0, true, dump_blocks, "Every block in use."},
     {{"drain", NULL}, "", 0, true, drain, "Take no new requests."},
     {{"undrain", NULL}, "", 0, true, drain, "Take requests again."},
     {{"cancel", NULL}, " ID", 1, true, cancel, "End a request."},
+    {{"pin", NULL}, " ID|HASH SECONDS", 2, true, pin, "Keep a request's prompt, or up to a block."},
+    {{"unpin", NULL}, " ID|HASH", 1, true, pin, "End a lease."},
     {{"reset_prefix_cache", NULL}, "", 0, true, reset_prefix_cache, "Forget cached blocks."},
     {{"check", NULL}, "", 0, true, check, "Assert every invariant; a breach ends the process."},
     {{"log", NULL}, " MODULE LEVEL", 2, false, set_log, "Log level of a module, or of all."},

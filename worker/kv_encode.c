@@ -109,7 +109,7 @@ void kv_encode_batch(const struct kv_encoding *encoding, const struct output *ou
                      struct buffer *out)
 {
     struct encoder encoder = {.encoding = encoding, .output = output};
-    size_t events = output->removed_count > 0 ? 1 : 0;
+    size_t events = (output->removed_count > 0 ? 1 : 0) + (output->all_cleared ? 1 : 0);
 
     for (uint32_t i = 0; i < output->stored_count; i += run_length(output, i))
         events++;
@@ -124,5 +124,7 @@ void kv_encode_batch(const struct kv_encoding *encoding, const struct output *ou
     }
     if (output->removed_count > 0)
         pack_removed(&encoder);
+    if (output->all_cleared)
+        pack_head(&encoder, "AllBlocksCleared", 0);
     (void)msgpack_pack_uint32(&encoder.packer, encoding->group);
 }

@@ -4,6 +4,7 @@
  *   event: {"type": "BlockStored", "block_hashes": [...], "parent_block_hash": hash or nil,
  *           "token_ids": [...], "block_size": 16, "medium": "GPU"}
  *          {"type": "BlockRemoved", "block_hashes": [...], "medium": "GPU"}
+ *          {"type": "AllBlocksCleared"}
  *
  * With `arrays` an event is an array with its type first, as before 2026-06. A hash is its 16 bytes
  * (low, high; little-endian) or, with `int_hashes`, the low 64 bits. "GPU" is vLLM's word for the

@@ -102,6 +102,64 @@ static void test_wrong_lines_get_an_error_and_the_worker_lives(void **state)
     assert_true(proc_is_alive(group0.pids[0]));
 }
 
+static void refuse_line(const char *line, const char *part)
+{
+    json_t *answer = admin_call(group0.admin_socket, line);
+    const char *error = json_string_value(json_object_get(answer, "error"));
+    if (!error || !strstr(error, part))
+        fail_msg("'%s' says '%s'", line, error ? error : "");
+    json_decref(answer);
+}
+
+/* By the hash of a block, as `dump blocks` has it. */
+static void test_a_pinned_prefix_outlives_a_reset_of_the_cache(void **state)
+{
+    struct chat chat;
+    char line[128];
+    const char *hash = NULL;
+    size_t i;
+    json_t *block;
+    (void)state;
+
+    chat_init(&chat, cluster.url, CHAT_PATH,
+              chat_body(cluster.model, "Say in many words what a lease on memory is good for.", 2));
+    chat_send(&chat);
+    assert_int_equal(chat.status, 200);
+    const struct worker_view *group = chat.group[0] == '0' ? &group0 : &group1;
+    chat_done(&chat);
+    json_t *dump = admin_call(group->admin_socket, "dump blocks");
+    json_array_foreach(json_object_get(dump, "blocks"), i, block)
+    {
+        const char *text = json_string_value(json_object_get(block, "hash"));
+        hash = text ? text : hash;
+    }
+    assert_non_null(hash);
+    (void)snprintf(line, sizeof(line), "pin %s 600", hash);
+    json_t *pinned = admin_call(group->admin_socket, line);
+    json_int_t blocks = json_integer_value(json_object_get(pinned, "blocks"));
+    assert_true(blocks >= 1);
+    assert_string_equal(json_string_value(json_object_get(pinned, "pin")), hash);
+    json_decref(admin_call(group->admin_socket, "reset_prefix_cache"));
+    json_t *counts = admin_call(group->admin_socket, "show blocks");
+    assert_int_equal(json_integer_value(json_object_get(counts, "pinned")), blocks);
+    assert_int_equal(json_integer_value(json_object_get(counts, "shared")), blocks);
+    assert_int_equal(json_integer_value(json_object_get(counts, "cached")), 0);
+    json_t *pins = admin_call(group->admin_socket, "show pins");
+    assert_int_equal(json_array_size(json_object_get(pins, "pins")), 1);
+    (void)snprintf(line, sizeof(line), "unpin %s", hash);
+    json_t *ended = admin_call(group->admin_socket, line);
+    assert_int_equal(json_integer_value(json_object_get(ended, "unpinned")), 1);
+    json_decref(dump);
+    json_decref(pinned);
+    json_decref(counts);
+    json_decref(pins);
+    json_decref(ended);
+    refuse_line("pin nothing 5", "no request");
+    refuse_line("pin 0123456789abcdef0123456789abcdef 5", "no cached block");
+    refuse_line("pin nothing 0", "31536000 seconds");
+    refuse_line("pin nothing", "unknown command");
+}
+
 static void test_show_info_names_the_group_and_its_pids(void **state)
 {
     json_t *info = admin_call(group1.admin_socket, "show info");
@@ -328,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_the_run_dir_is_0700_and_the_sockets_are_0600),
         cmocka_unit_test(test_every_command_of_help_without_arguments_answers),
         cmocka_unit_test(test_wrong_lines_get_an_error_and_the_worker_lives),
+        cmocka_unit_test(test_a_pinned_prefix_outlives_a_reset_of_the_cache),
         cmocka_unit_test(test_show_info_names_the_group_and_its_pids),
         cmocka_unit_test(test_a_table_for_people_has_the_same_numbers),
         cmocka_unit_test(test_a_drained_group_ends_its_streams_and_gets_no_new_ones),

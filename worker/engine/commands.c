@@ -137,6 +137,7 @@ static void on_reset_cache(struct engine *engine, struct command *command)
     block_pool_counts(engine->pool, &before);
     block_pool_reset_cache(engine->pool);
     block_pool_counts(engine->pool, &after);
+    kv_events_reset(&engine->kv_events);
     uint32_t tier_blocks = engine->tier != NULL ? tier_reset(engine->tier) : 0;
     log_info("reset_prefix_cache", "freed_blocks=%u tier_blocks=%u", before.cached - after.cached,
              tier_blocks);
@@ -149,6 +150,11 @@ static void on_reset_cache(struct engine *engine, struct command *command)
 static void on_snapshot(struct engine *engine, struct command *command)
 {
     kv_events_snapshot(&engine->kv_events, engine->pool, engine->settings.blocks, command->router);
+}
+
+static void on_pin(struct engine *engine, struct command *command)
+{
+    engine_answer(engine, command->client, engine_pin(engine, command));
 }
 
 static void on_inspect(struct engine *engine, struct command *command)
@@ -171,6 +177,7 @@ static void (*const handlers[])(struct engine *, struct command *) = {
     [COMMAND_RESET_CACHE] = on_reset_cache,
     [COMMAND_SNAPSHOT] = on_snapshot,
     [COMMAND_INSPECT] = on_inspect,
+    [COMMAND_PIN] = on_pin,
     [COMMAND_STOP] = on_stop,
 };
 

@@ -83,6 +83,10 @@ void engine_count_tiers(struct engine *engine, const struct block_counts *blocks
                         struct tier_counts *ret_counts);
 void engine_append_tiers(struct engine *engine, struct buffer *out);
 
+/* pins.c: the answers to `pin`, `unpin` (by mem_alloc) and `show pins`. */
+char *engine_pin(struct engine *engine, const struct command *command);
+void engine_append_pins(struct engine *engine, struct buffer *out);
+
 /* inspect.c: one line of JSON, by mem_alloc. */
 char *engine_inspect(struct engine *engine, enum inspect_what what);
 

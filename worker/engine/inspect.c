@@ -110,6 +110,9 @@ char *engine_inspect(struct engine *engine, enum inspect_what what)
     case INSPECT_TIERS:
         engine_append_tiers(engine, &out);
         break;
+    case INSPECT_PINS:
+        engine_append_pins(engine, &out);
+        break;
     case INSPECT_CHECK:
         append_check(engine, &out);
         break;

@@ -16,7 +16,7 @@ void kv_events_flush(struct kv_events *events)
     struct output *output = events->open;
     if (output == NULL)
         return;
-    ASSERT(output->stored_count > 0 || output->removed_count > 0);
+    ASSERT(output->stored_count > 0 || output->removed_count > 0 || output->all_cleared);
     output->kv_sequence = ++events->sequence;
     output->kv_blocks = events->blocks;
     output->kv_digest = events->digest;
@@ -36,7 +36,8 @@ static void on_stored(void *user, struct block_hash parent, struct block_hash ha
 {
     struct kv_events *events = user;
     struct output *output = events->open;
-    if (output != NULL && (output->removed_count > 0 || output->stored_count == OUTPUT_STORED_MAX))
+    if (output != NULL && (output->removed_count > 0 || output->all_cleared ||
+                           output->stored_count == OUTPUT_STORED_MAX))
         kv_events_flush(events);
     output = open_output(events);
     struct output_stored *stored = &output->stored[output->stored_count++];
@@ -59,6 +60,12 @@ static void on_removed(void *user, struct block_hash hash)
     ASSERT(events->blocks > 0);
     events->blocks--;
     events->digest ^= hash.low;
+}
+
+void kv_events_reset(struct kv_events *events)
+{
+    if (events->blocks == 0)
+        open_output(events)->all_cleared = true;
 }
 
 struct block_events kv_events_callbacks(struct kv_events *events)

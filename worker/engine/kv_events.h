@@ -20,6 +20,8 @@ struct kv_events {
 void kv_events_init(struct kv_events *events, struct outbox *outbox);
 /* For block_pool_new. */
 struct block_events kv_events_callbacks(struct kv_events *events);
+/* The cache was reset and its callbacks are through: when nothing is left, that is told too. */
+void kv_events_reset(struct kv_events *events);
 /* Push what was collected. */
 void kv_events_flush(struct kv_events *events);
 /* Everything in the index, for one router; what was collected goes first. */

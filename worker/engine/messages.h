@@ -24,6 +24,7 @@ enum command_kind {
     COMMAND_RESET_CACHE,   /* answers `client` unless 0 */
     COMMAND_SNAPSHOT,      /* of the block index, for `router` */
     COMMAND_INSPECT,       /* `what`, answers `client` */
+    COMMAND_PIN,           /* request_id: a request's or a block's hash; seconds, 0: undo */
     COMMAND_STOP
 };
 
@@ -32,6 +33,7 @@ enum inspect_what {
     INSPECT_BLOCKS,
     INSPECT_BLOCK_DUMP,
     INSPECT_TIERS,
+    INSPECT_PINS,
     INSPECT_CHECK
 };
 
@@ -41,6 +43,7 @@ struct command {
     uint32_t client; /* serial of an admin client, 0: nobody waits */
     char request_id[REQUEST_ID_MAX + 1];
     bool undo;
+    uint32_t seconds; /* PIN: of the lease */
     enum inspect_what what;
     struct sequence_params params; /* SUBMIT: params.prompt is `prompt` */
     uint32_t prompt[];
@@ -99,6 +102,7 @@ struct output {
     struct block_hash *removed; /* [OUTPUT_REMOVED_MAX] */
     uint32_t removed_count;
     uint64_t kv_sequence, kv_blocks, kv_digest;
+    bool all_cleared; /* after stored and removed: by a reset, and nothing is left */
     /* SNAPSHOT: `hashes` by mem_alloc, freed by outbox_recycle */
     uint32_t router;
     struct block_hash *hashes;

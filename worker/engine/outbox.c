@@ -104,6 +104,7 @@ void outbox_recycle(struct outbox *outbox, struct output *output)
     output->text = NULL;
     output->hashes_count = output->items_count = output->logprobs_count = 0;
     output->stored_count = output->removed_count = 0;
+    output->all_cleared = false;
     int r = queue_push(outbox->spare, output);
     ASSERT(r == 0);
 }

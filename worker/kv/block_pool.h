@@ -147,6 +147,16 @@ void block_pool_ref_all(struct block_pool *pool, const uint32_t *ids, uint32_t c
  * lease stays. */
 int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uint64_t expires_ns,
                    uint32_t *scratch, uint32_t *ret_blocks, struct errmsg *err);
+/* The same for the findable block of this hash and all before it. scratch: blocks_total ids. */
+int block_pool_pin_block(struct block_pool *pool, struct block_hash hash, uint64_t expires_ns,
+                         uint32_t *scratch, uint32_t *ret_blocks, struct errmsg *err);
+struct pinned_prefix {
+    struct block_hash root, last;
+    uint64_t expires_ns;
+    uint32_t blocks;
+};
+/* All leases to ret_pins[PINS_MAX]; how many. */
+uint32_t block_pool_pins(const struct block_pool *pool, struct pinned_prefix *ret_pins);
 /* `last` is the hash of the chain's last block, as it was asked for. 0, or -ENOENT. */
 int block_pool_unpin(struct block_pool *pool, struct block_hash root, struct block_hash last);
 /* End the leases that are over. Cheap when none is. */

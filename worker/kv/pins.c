@@ -101,21 +101,18 @@ static struct pin *find(struct block_pool *pool, struct block_hash root, struct 
     return NULL;
 }
 
-int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uint64_t expires_ns,
-                   uint32_t *scratch, uint32_t *ret_blocks, struct errmsg *err)
+/* Hold the chain of `found` published blocks, as far as a hit on it can be used. */
+static int hold(struct block_pool *pool, const struct block_chain *chain, const uint32_t *ids,
+                uint32_t found, uint64_t expires_ns, uint32_t *ret_blocks, struct errmsg *err)
 {
-    if (chain->count == 0)
-        return errmsg_set(err, -ENOENT, "less than %d tokens: no block to pin", BLOCK_TOKENS);
     struct block_hash last = chain->hashes[chain->count - 1];
-    uint32_t found =
-        block_pool_match_root(pool, chain->root, chain->hashes, chain->ids, chain->count, scratch);
     struct pin *pin = find(pool, chain->root, last);
     uint32_t windows;
     int r;
-    found = usable_blocks(pool, scratch, found, &windows);
+    found = usable_blocks(pool, ids, found, &windows);
     if (found == 0)
         return errmsg_set(err, -ENOENT, "none of the %u blocks is cached", chain->count);
-    uint32_t id = scratch[found - 1];
+    uint32_t id = ids[found - 1];
     if (pin == NULL && pool->counts.pins == PINS_MAX)
         return errmsg_set(err, -ENOSPC, "%u prefixes are pinned: at most %u", PINS_MAX, PINS_MAX);
     r = check_windows(pool, windows - (pin != NULL ? pin->windows : 0), err);
@@ -133,7 +130,7 @@ int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uin
     }
     block_pool_ref(pool, id);
     if (windows > 0)
-        window_hold(pool, scratch + found - windows, windows);
+        window_hold(pool, ids + found - windows, windows);
     pool->pinned_windows += windows;
     if (pin != NULL) {
         release(pool, pin);
@@ -143,6 +140,44 @@ int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uin
     find_next_expiry(pool);
     *ret_blocks = found;
     return 0;
+}
+
+int block_pool_pin(struct block_pool *pool, const struct block_chain *chain, uint64_t expires_ns,
+                   uint32_t *scratch, uint32_t *ret_blocks, struct errmsg *err)
+{
+    if (chain->count == 0)
+        return errmsg_set(err, -ENOENT, "less than %d tokens: no block to pin", BLOCK_TOKENS);
+    uint32_t found =
+        block_pool_match_root(pool, chain->root, chain->hashes, chain->ids, chain->count, scratch);
+    return hold(pool, chain, scratch, found, expires_ns, ret_blocks, err);
+}
+
+int block_pool_pin_block(struct block_pool *pool, struct block_hash hash, uint64_t expires_ns,
+                         uint32_t *scratch, uint32_t *ret_blocks, struct errmsg *err)
+{
+    struct block_chain chain = {.hashes = &hash, .count = 1};
+    uint32_t id = block_pool_find(pool, hash), count = 0;
+
+    if (id == BLOCK_NONE)
+        return errmsg_set(err, -ENOENT, "no cached block has this hash");
+    for (uint32_t at = id; at != BLOCK_NONE; at = pool->blocks[at].parent_id) {
+        chain.root = pool->blocks[at].parent; /* in the end: of the first block */
+        count++;
+    }
+    for (uint32_t at = id, i = count; i > 0; at = pool->blocks[at].parent_id)
+        scratch[--i] = at;
+    return hold(pool, &chain, scratch, count, expires_ns, ret_blocks, err);
+}
+
+uint32_t block_pool_pins(const struct block_pool *pool, struct pinned_prefix *ret_pins)
+{
+    for (uint32_t i = 0; i < pool->counts.pins; i++) {
+        const struct pin *pin = &pool->pins[i];
+        ret_pins[i] = (struct pinned_prefix){pin->root, pin->last, pin->expires_ns, 0};
+        for (uint32_t at = pin->id; at != BLOCK_NONE; at = pool->blocks[at].parent_id)
+            ret_pins[i].blocks++;
+    }
+    return pool->counts.pins;
 }
 
 int block_pool_unpin(struct block_pool *pool, struct block_hash root, struct block_hash last)

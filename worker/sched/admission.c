@@ -328,6 +328,7 @@ static void admit(struct scheduler *s, struct sequence *seq, const struct reuse 
     int r;
 
     ASSERT(seq->state == SEQ_WAITING && seq->table.count == 0);
+    seq->deferred = false;
     if (seq->preemptions == 0)
         note_first_admission(s, seq, reuse, now_ns);
     block_pool_ref_all(s->pool, s->scratch, reuse->blocks);
@@ -363,8 +364,9 @@ struct blocked {
     bool closed;
 };
 
-static void block(struct blocked *blocked, struct sequence *seq)
+static void block(struct blocked *blocked, struct sequence *seq, bool deferred)
 {
+    seq->deferred = deferred;
     ASSERT(blocked->count < CANDIDATES_MAX);
     blocked->sequences[blocked->count++] = seq;
     blocked->closed |= seq->bypassed >= BYPASS_MAX;
@@ -393,12 +395,12 @@ void admission_run(struct scheduler *s, uint64_t now_ns)
             return;
         find_reuse(s, seq, &reuse);
         if (is_held(s, seq, &reuse)) {
-            block(&blocked, seq);
+            block(&blocked, seq, true);
             continue;
         }
         find_in_tiers(s, seq, &reuse);
         if (reuse.tier.wait || (reuse.tier.blocks > 0 && is_held(s, seq, &reuse))) {
-            block(&blocked, seq);
+            block(&blocked, seq, true);
             continue;
         }
         while (!fits(s, seq, &reuse) && s->running_count == 0 && block_pool_break_pin(s->pool)) {
@@ -406,13 +408,13 @@ void admission_run(struct scheduler *s, uint64_t now_ns)
             find_in_tiers(s, seq, &reuse);
         }
         if (!fits(s, seq, &reuse)) {
-            block(&blocked, seq);
+            block(&blocked, seq, false);
             continue;
         }
         if (scheduler_chunk_rows(s, seq, reused_tokens(&reuse)) == 0) {
             if (scheduler_to_score(seq) == 0 || scheduler_budget(s) < BLOCK_TOKENS)
-                return;           /* the step is full */
-            block(&blocked, seq); /* of scored rows only */
+                return;                  /* the step is full */
+            block(&blocked, seq, false); /* of scored rows only */
             continue;
         }
         count_bypass(&blocked);

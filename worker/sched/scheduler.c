@@ -499,11 +499,23 @@ static uint64_t pending_tokens(const struct list *list)
     return tokens;
 }
 
+static uint32_t deferred(const struct list *waiting)
+{
+    uint32_t count = 0;
+
+    LIST_FOR(item, waiting)
+    {
+        count += LIST_ENTRY(item, const struct sequence, link)->deferred;
+    }
+    return count;
+}
+
 void scheduler_counts(const struct scheduler *s, struct scheduler_counts *ret_counts)
 {
     *ret_counts = (struct scheduler_counts){
         .running = s->running_count,
         .waiting = s->waiting_count,
+        .waiting_deferred = deferred(&s->waiting),
         .pending_prefill_tokens = pending_tokens(&s->waiting) + pending_tokens(&s->running),
         .preemptions_total = s->preemptions_total,
         .admitted_total = s->admitted_total,

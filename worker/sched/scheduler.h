@@ -61,6 +61,7 @@ struct step_plan {
 
 struct scheduler_counts {
     uint32_t running, waiting;
+    uint32_t waiting_deferred;       /* of those: for a prefix that is being computed or loaded */
     uint64_t pending_prefill_tokens; /* prompt tokens of waiting and prefilling not yet computed */
     uint64_t preemptions_total, admitted_total, finished_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;

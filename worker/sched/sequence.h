@@ -88,6 +88,7 @@ struct sequence {
     bool loads_in_step;    /* of the step being computed */
     const char *miss;      /* one word, static text; "" = nothing was missed */
     uint64_t number;       /* order of arrival */
+    bool deferred;         /* while it waits: for a prefix on its way, not for room */
     uint32_t held_plans;   /* steps it waited for a prefix that another one was computing */
     struct grammar_matcher *matcher; /* at ids_count; NULL: any text */
     bool answer_over;                /* the token being appended ends it, by the grammar */

@@ -50,6 +50,7 @@ class Index:
     def __init__(self):
         self.blocks = {}
         self.next = None
+        self.cleared = False
 
     def apply(self, sequence, payload):
         assert self.next in (None, sequence), f"batch {sequence} after {self.next}"
@@ -58,6 +59,10 @@ class Index:
         assert abs(batch.ts - time.time()) < 3600
         assert batch.data_parallel_rank == 0
         for event in batch.events:
+            if isinstance(event, AllBlocksCleared):
+                assert not self.blocks, "cleared, with blocks that nobody removed"
+                self.cleared = True
+                continue
             if isinstance(event, BlockRemoved):
                 for name in event.block_hashes:
                     del self.blocks[name]
@@ -129,6 +134,13 @@ def main():
                      {"role": "user", "content": f"And then, after turn {turn}?"}]
     print(f"{len(index.blocks)} blocks in {sum(1 for _ in index.chains())} chains, "
           f"{index.next} batches")
+
+    post(url, "/reset_prefix_cache", {})
+    deadline = time.monotonic() + DEADLINE_S
+    while not index.cleared:
+        assert time.monotonic() < deadline, "a reset of an idle cache is not told"
+        index = replayed(context, replay)
+    assert not index.blocks
 
     expected = None
     while socket.poll(1000):

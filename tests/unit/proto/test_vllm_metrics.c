@@ -63,7 +63,12 @@ static void test_gauges_follow_and_counters_only_rise(void **state)
     metrics_set(pair->worker, WM_KV_USAGE_RATIO, 0, 0.25);
     metrics_add(pair->worker, WM_PROMPT_TOKENS, 0, 100);
     metrics_add(pair->worker, WM_CACHED_TOKENS, 0, 64);
+    metrics_set(pair->worker, WM_WAITING_BY_REASON, WM_WAIT_CAPACITY, 3);
+    metrics_set(pair->worker, WM_WAITING_BY_REASON, WM_WAIT_DEFERRED, 2);
     expect(pair, "vllm:num_requests_running" LABELS " 4\n");
+    expect(pair, "vllm:num_requests_waiting_by_reason{model_name=\"m\",engine=\"0\","
+                 "reason=\"capacity\"} 3\n");
+    expect(pair, "reason=\"deferred\"} 2\n");
     metrics_set(pair->worker, WM_RUNNING, 0, 2);
     metrics_add(pair->worker, WM_PROMPT_TOKENS, 0, 10);
     expect(pair, "vllm:num_requests_running" LABELS " 2\n");

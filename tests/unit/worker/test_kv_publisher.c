@@ -14,6 +14,7 @@
 #include "worker/kv_publisher.h"
 
 static struct output_stored blocks[3];
+static bool cleared;
 static struct block_hash removed[2] = {{7, 8}, {9, 10}};
 
 /* Two blocks of a chain from the root, one of another chain, two removed. */
@@ -30,6 +31,7 @@ static struct output sample(void)
                            .stored = blocks,
                            .stored_count = 3,
                            .removed = removed,
+                           .all_cleared = cleared,
                            .removed_count = 2};
 }
 
@@ -84,6 +86,19 @@ static void test_events_are_arrays_when_asked_for(void **state)
     expect(text, "1015], 16, nil, \"GPU\"]");
     expect(text, "[\"BlockRemoved\", [7, 9], \"GPU\"]], 0]");
     mem_free(text);
+}
+
+static void test_a_reset_that_leaves_nothing_says_so_last(void **state)
+{
+    (void)state;
+    cleared = true;
+    char *text = printed(&(struct kv_encoding){.int_hashes = true});
+    expect(text, "\"medium\"=>\"GPU\"}, {\"type\"=>\"AllBlocksCleared\"}], 0]");
+    mem_free(text);
+    text = printed(&(struct kv_encoding){.arrays = true, .int_hashes = true});
+    expect(text, "\"GPU\"], [\"AllBlocksCleared\"]], 0]");
+    mem_free(text);
+    cleared = false;
 }
 
 static void test_hashes_are_their_16_bytes(void **state)
@@ -232,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_events_are_maps_with_a_type),
         cmocka_unit_test(test_events_are_arrays_when_asked_for),
+        cmocka_unit_test(test_a_reset_that_leaves_nothing_says_so_last),
         cmocka_unit_test(test_hashes_are_their_16_bytes),
         cmocka_unit_test(test_bad_settings_are_named),
         cmocka_unit_test(test_nothing_is_published_unless_it_is_switched_on),

@@ -149,6 +149,13 @@ static void test_reuse_can_be_refused_by_request_and_by_salt(void **state)
     fake_engine_done(&engine);
 }
 
+static uint32_t deferred(const struct fake_engine *engine)
+{
+    struct scheduler_counts counts;
+    scheduler_counts(engine->scheduler, &counts);
+    return counts.waiting_deferred;
+}
+
 static void test_same_prefix_is_computed_once(void **state)
 {
     struct fake_engine engine;
@@ -163,10 +170,12 @@ static void test_same_prefix_is_computed_once(void **state)
     (void)fake_step(&engine);
     assert_int_equal(a->state, SEQ_PREFILL);
     assert_int_equal(b->state, SEQ_WAITING);
+    assert_int_equal(deferred(&engine), 1);
     (void)fake_step(&engine);
     assert_int_equal(b->state, SEQ_WAITING); /* 128 computed, but not yet looked up */
     (void)fake_step(&engine);
     assert_int_not_equal(b->state, SEQ_WAITING);
+    assert_int_equal(deferred(&engine), 0);
     assert_int_not_equal(stranger->state, SEQ_WAITING); /* it had not to wait for a hold */
     finish(&engine, b);
     assert_int_equal(b->cached_tokens, 128);
@@ -359,6 +368,7 @@ static void test_whole_prompt_and_the_watermark_must_fit(void **state)
         (void)fake_step(&engine);
         assert_int_equal(b->state, blocks == 7 ? SEQ_PREFILL : SEQ_WAITING);
         assert_int_equal(b->table.count, blocks == 7 ? 7 : 0);
+        assert_int_equal(deferred(&engine), 0); /* it waits for room */
         finish(&engine, a);
         (void)fake_step(&engine); /* alone it needs no watermark */
         assert_int_not_equal(b->state, SEQ_WAITING);

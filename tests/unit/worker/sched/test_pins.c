@@ -92,6 +92,37 @@ static void test_pinned_prefix_outlives_a_full_pool_until_its_lease_ends(void **
     fake_engine_done(&engine);
 }
 
+static void test_block_pinned_by_its_hash_holds_all_before_it(void **state)
+{
+    struct fake_engine engine;
+    struct block_hash hashes[5];
+    struct pinned_prefix pins[PINS_MAX];
+    uint32_t blocks = 0, scratch[24];
+    struct errmsg err = {""};
+    (void)state;
+    begin(&engine, 24, 12);
+    (void)ask(&engine, 0, 64, 1);
+    (void)block_hash_chain((struct block_hash){.low = 7, .high = 9}, prompt, 80, hashes);
+    assert_int_equal(block_pool_pin_block(engine.pool, hashes[4], 100, scratch, &blocks, &err),
+                     -ENOENT);
+    assert_string_equal(err.text, "no cached block has this hash");
+    assert_int_equal(
+        block_pool_pin_block(engine.pool, hashes[2], UINT64_MAX, scratch, &blocks, &err), 0);
+    assert_int_equal(blocks, 3);
+    assert_int_equal(counts_of(&engine).pinned, 3);
+    assert_int_equal(pin(&engine, 0, 3, UINT64_MAX, &blocks, NULL), 0); /* the same lease */
+    assert_int_equal(block_pool_pins(engine.pool, pins), 1);
+    assert_true(block_hash_equal(pins[0].last, hashes[2]));
+    assert_int_equal(pins[0].blocks, 3);
+    for (uint32_t i = 0; i < 4; i++)
+        (void)ask(&engine, 100 + 200 * i, 200, 1);
+    assert_int_equal(ask(&engine, 0, 80, 1), 48);
+    assert_int_equal(block_pool_unpin(engine.pool, pins[0].root, pins[0].last), 0);
+    assert_int_equal(block_pool_pins(engine.pool, pins), 0);
+    assert_int_equal(counts_of(&engine).pinned, 0);
+    fake_engine_done(&engine);
+}
+
 static void test_leases_on_one_prefix_count_its_blocks_once(void **state)
 {
     struct fake_engine engine;
@@ -206,6 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pinned_prefix_outlives_a_full_pool_until_its_lease_ends),
+        cmocka_unit_test(test_block_pinned_by_its_hash_holds_all_before_it),
         cmocka_unit_test(test_leases_on_one_prefix_count_its_blocks_once),
         cmocka_unit_test(test_lease_holds_what_is_there_and_more_when_it_is_renewed),
         cmocka_unit_test(test_leases_are_bounded_by_blocks_and_by_number),
