@@ -25,7 +25,7 @@ static void test_rows_tables_and_outputs_of_a_mixed_step(void **state)
     struct sequence decode = sequence_of(short_ids, 18, short_table, 2);
     struct sequence prefill = sequence_of(long_ids, 40, long_table, 3);
     struct plan_entry entries[2] = {{&decode, 17, 1, true, 0, 0}, {&prefill, 16, 16, false, 0, 0}};
-    struct plan_copy copies[1] = {{3, 9, 5}};
+    struct plan_copy copies[1] = {{.from = 3, .to = 9, .tokens = 5}};
     const struct step_plan plan = {entries, 2, copies, 1, 17, 0};
 
     assert_int_equal(batch_prefill_rows(&plan), 16);
