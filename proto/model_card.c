@@ -38,7 +38,7 @@ struct model_card *model_card_new(void)
     card->normalizers = card->pretokenizers = card->tokens = card->merges = no_strings;
     card->fuse_unk = true;
     card->bos = card->eos = card->eot = card->unk = card->pad = TOKEN_ID_NONE;
-    card->temperature = card->top_p = card->repetition_penalty = (double)NAN;
+    card->temperature = card->top_p = card->min_p = card->repetition_penalty = (double)NAN;
     card->refs = 1;
     return card;
 }
@@ -68,6 +68,7 @@ void model_card_unref(struct model_card *card)
     mem_free(card->fingerprint);
     mem_free(card->pre);
     mem_free(card->chat_template);
+    mem_free(card->tool_template);
     mem_free(card);
 }
 
@@ -198,9 +199,12 @@ static int check_texts(const struct model_card *card, struct errmsg *err)
     if (card->fingerprint == NULL || strlen(card->fingerprint) != 32 ||
         strspn(card->fingerprint, "0123456789abcdef") != 32)
         return errmsg_set(err, -EINVAL, "model card: fingerprint is not 32 lower-case hex digits");
-    if (card->chat_template != NULL && strlen(card->chat_template) > TEMPLATE_BYTES_MAX)
-        return errmsg_set(err, -EINVAL, "model card: chat template is longer than %u bytes",
-                          TEMPLATE_BYTES_MAX);
+    const char *const templates[] = {card->chat_template, card->tool_template};
+    for (size_t i = 0; i < 2; i++) {
+        if (templates[i] != NULL && strlen(templates[i]) > TEMPLATE_BYTES_MAX)
+            return errmsg_set(err, -EINVAL, "model card: chat template is longer than %u bytes",
+                              TEMPLATE_BYTES_MAX);
+    }
     return 0;
 }
 
@@ -288,7 +292,8 @@ static int check_numbers(const struct model_card *card, struct errmsg *err)
     if (card->vocab_size == 0 || card->vocab_size > MODEL_CARD_TOKENS_MAX)
         return errmsg_set(err, -EINVAL, "model card: vocabulary of %u, at most %u",
                           card->vocab_size, MODEL_CARD_TOKENS_MAX);
-    if (isinf(card->temperature) || isinf(card->top_p) || isinf(card->repetition_penalty))
+    if (isinf(card->temperature) || isinf(card->top_p) || isinf(card->min_p) ||
+        isinf(card->repetition_penalty))
         return errmsg_set(err, -EINVAL, "model card: a generation default is infinite");
     return 0;
 }

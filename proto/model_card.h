@@ -97,12 +97,14 @@ struct model_card {
     uint32_t lead_count, tail_count;
 
     char *chat_template;                  /* Jinja source, NULL when the file has none */
+    char *tool_template;                  /* of requests with tools; NULL: the same */
     uint32_t eos_ids[MODEL_CARD_EOS_MAX]; /* all ids that end an answer */
     uint32_t eos_count;
     /* Generation defaults of the model; NAN / 0 when it states none. */
-    double temperature, top_p;
+    double temperature, top_p, min_p;
     uint32_t top_k;
     double repetition_penalty;
+    uint32_t answer_tokens_max; /* of every answer; 0: the context alone bounds them */
 
     uint32_t refs;
     void *packed; /* what the views point into */

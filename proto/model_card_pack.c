@@ -5,7 +5,7 @@
  *   header   magic u32 | version u32 | bytes u32 (all of it) | zero u32 | XXH3-64 of the rest u64
  *   names    3 x { bytes u32 (ABSENT: no text) | text, zero padded }   name .. fingerprint
  *   numbers  struct packed_numbers
- *   texts    2 x { as names }                                          pre, chat_template
+ *   texts    3 x { as names }                                          pre, both templates
  *   tables   4 x { count u32 | bytes u32 | offsets u32[count + 1] | text, zero padded }
  *   types    count u32 | u8[count], zero padded;   flags: the same, count 0 = none
  *   scores   count u32 | f32[count];               count 0 = none;   wide scores: f64
@@ -56,10 +56,11 @@ struct packed_numbers {
     uint32_t lead_count, lead_ids[MODEL_CARD_LEAD_MAX];
     uint32_t tail_count, tail_ids[MODEL_CARD_LEAD_MAX];
     uint32_t decode_strip;
-    double temperature, top_p, repetition_penalty;
+    double temperature, top_p, min_p, repetition_penalty;
+    uint64_t answer_tokens_max;
 };
 _Static_assert(sizeof(struct packed_header) == 24, "the layout is the wire's");
-_Static_assert(sizeof(struct packed_numbers) == 38 * 4 + 3 * 8, "no padding goes on the wire");
+_Static_assert(sizeof(struct packed_numbers) == 38 * 4 + 5 * 8, "no padding goes on the wire");
 
 static size_t padded(size_t bytes)
 {
@@ -121,6 +122,8 @@ static void put_numbers(struct writer *writer, const struct model_card *card)
         .decode_strip = (uint32_t)card->decode_strip,
         .temperature = card->temperature,
         .top_p = card->top_p,
+        .min_p = card->min_p,
+        .answer_tokens_max = card->answer_tokens_max,
         .repetition_penalty = card->repetition_penalty,
     };
     numbers.bits = (card->add_bos ? BIT_ADD_BOS : 0) | (card->add_eos ? BIT_ADD_EOS : 0) |
@@ -142,6 +145,7 @@ static void put_words(struct writer *writer, const struct model_card *card)
     put_numbers(writer, card);
     put_text(writer, card->pre);
     put_text(writer, card->chat_template);
+    put_text(writer, card->tool_template);
     put_table(writer, &card->normalizers);
     put_table(writer, &card->pretokenizers);
     put_table(writer, &card->tokens);
@@ -320,6 +324,9 @@ static int take_numbers(struct reader *reader, struct model_card *card)
     memcpy(card->tail_ids, numbers.tail_ids, sizeof(card->tail_ids));
     card->temperature = numbers.temperature;
     card->top_p = numbers.top_p;
+    card->min_p = numbers.min_p;
+    card->answer_tokens_max =
+        numbers.answer_tokens_max > UINT32_MAX ? UINT32_MAX : (uint32_t)numbers.answer_tokens_max;
     card->repetition_penalty = numbers.repetition_penalty;
     card->add_bos = (numbers.bits & BIT_ADD_BOS) != 0;
     card->add_eos = (numbers.bits & BIT_ADD_EOS) != 0;
@@ -347,6 +354,8 @@ static int take_card(struct reader *reader, struct model_card *card)
         r = take_text(reader, "pre-tokenizer name", &card->pre);
     if (r == 0)
         r = take_text(reader, "chat template", &card->chat_template);
+    if (r == 0)
+        r = take_text(reader, "tool template", &card->tool_template);
     if (r == 0)
         r = take_table(reader, "normalizers", &card->normalizers);
     if (r == 0)

@@ -5,7 +5,7 @@
 #include "proto/model_card.h"
 
 #define MODEL_CARD_MAGIC 0x43464d52u /* "RMFC" */
-#define MODEL_CARD_VERSION 2u        /* of the packed layout */
+#define MODEL_CARD_VERSION 3u        /* of the packed layout */
 
 /* `data` by mem_alloc: freed with the card. */
 void model_card_own(struct model_card *card, void *data);

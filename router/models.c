@@ -89,6 +89,7 @@ void served_model_unref(struct served_model *model)
         return;
     metrics_free(model->metrics);
     chat_template_free(model->chat_template);
+    chat_template_free(model->tool_template);
     tokenizer_free(model->maker.tokenizer);
     model_card_unref(model->card);
     mem_free(model);
@@ -105,6 +106,7 @@ static void make_template(const struct models *models, struct served_model *mode
 {
     const char *text = models->template_text;
     size_t bytes = models->template_bytes;
+    const char *tools = text ? NULL : model->card->tool_template;
     struct errmsg err;
 
     if (!text && model->card->chat_template) {
@@ -112,7 +114,14 @@ static void make_template(const struct models *models, struct served_model *mode
         bytes = strlen(text);
     }
     if (model->maker.tokenizer)
-        answer_formats_pick(&models->answers, model->maker.tokenizer, text, bytes, &model->answers);
+        answer_formats_pick(&models->answers, model->maker.tokenizer, tools ? tools : text,
+                            tools ? strlen(tools) : bytes, &model->answers);
+    if (tools && chat_template_new(tools, strlen(tools), &model->tool_template, &err) < 0) {
+        (void)snprintf(model->no_chat, sizeof(model->no_chat), "%s", err.text);
+        log_error("template_refused", "model=\"%s\" which=tool_use error=\"%s\"", model->card->name,
+                  err.text);
+    }
+    model->maker.tool_template = model->tool_template;
     if (!text)
         return;
     if (chat_template_new(text, bytes, &model->chat_template, &err) < 0) {

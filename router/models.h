@@ -19,7 +19,7 @@ struct served_model {
     bool live; /* has a worker */
     struct model_card *card;
     struct prompt_maker maker; /* tokenizer NULL: see broken */
-    struct chat_template *chat_template;
+    struct chat_template *chat_template, *tool_template;
     struct answer_formats answers;
     struct metrics *metrics;  /* over vllm_request_specs */
     uint64_t created_s;       /* unix */

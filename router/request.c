@@ -384,6 +384,9 @@ static int room_for(const struct request *request, size_t tokens, uint32_t *ret_
         asked = request->fields.kind == API_COMPLETIONS && COMPLETION_TOKENS_DEFAULT < room
                     ? COMPLETION_TOKENS_DEFAULT
                     : room;
+    uint32_t most = request->model->card->answer_tokens_max; /* as vLLM: a bound on all answers */
+    if (most > 0 && asked > most)
+        asked = most;
     if (request->fields.tokens_min > asked)
         return api_error_bad(error, "min_tokens",
                              "'min_tokens' is %u, but the answer can have at most %u tokens.",

@@ -20,7 +20,7 @@ static void fill_numbers(const struct api_request *fields, const struct model_ca
                             : !isnan(card->temperature) ? card->temperature
                                                         : 1.0;
     sampling->top_p = pick(fields->top_p, card->top_p, 1);
-    sampling->min_p = pick(fields->min_p, NAN, 0);
+    sampling->min_p = pick(fields->min_p, card->min_p, 0);
     sampling->top_k = fields->top_k == API_TOP_K_UNSET ? card->top_k : (uint32_t)fields->top_k;
     sampling->repetition_penalty = pick(fields->repetition_penalty, card->repetition_penalty, 1);
     sampling->presence_penalty = pick(fields->presence_penalty, NAN, 0);

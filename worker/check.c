@@ -38,6 +38,7 @@
 #define LOAD_DEADLINE_MS 600000u
 #define LINE_BYTES_MAX (64u << 20)
 #define POSITIONS_MAX 4096u
+#define DTYPES_MAX 64u
 
 struct check {
     struct check_settings settings; /* defaults filled in */
@@ -486,6 +487,55 @@ static int answer_lines(struct check *check, FILE *in, FILE *out, struct errmsg 
 
 /* --- the report ------------------------------------------------------------------------------ */
 
+/* What the files hold, by type. */
+static void print_types(const struct check *check, FILE *out)
+{
+    uint64_t bytes[DTYPES_MAX] = {0};
+    for (size_t i = 0; i < model_source_count(check->source); i++) {
+        const struct model_entry entry = model_source_at(check->source, i);
+        if (entry.dtype < DTYPES_MAX)
+            bytes[entry.dtype] += entry.bytes;
+    }
+    (void)fputs("stored_bytes:", out);
+    for (uint32_t i = 0; i < DTYPES_MAX; i++) {
+        const struct dtype_info *info = dtype_info(i);
+        if (bytes[i] > 0 && info != NULL)
+            (void)fprintf(out, " %s %llu", info->name, (unsigned long long)bytes[i]);
+    }
+    (void)fputc('\n', out);
+}
+
+struct first_token {
+    uint32_t vocab_size, best, bad; /* bad: logits that are no numbers */
+    float largest;
+};
+
+static void on_first_row(void *user, uint32_t position, const float *logits)
+{
+    struct first_token *first = user;
+    ASSERT(position == 0);
+    for (uint32_t i = 0; i < first->vocab_size; i++) {
+        first->bad += isfinite(logits[i]) ? 0 : 1;
+        first->best = logits[i] > logits[first->best] ? i : first->best;
+    }
+    first->largest = logits[first->best];
+}
+
+/* One token through everything: what is loaded computes numbers. */
+static int try_token(struct check *check, FILE *out, struct errmsg *err)
+{
+    struct first_token first = {.vocab_size = check->config.vocab_size};
+    const uint32_t id = 0;
+    int r = check_sequence(check, &id, 1, on_first_row, &first, err);
+    if (r < 0)
+        return r;
+    if (first.bad > 0)
+        return errmsg_set(err, -EDOM, "'%s': %u of %u logits after token 0 are no numbers",
+                          check->settings.model, first.bad, first.vocab_size);
+    (void)fprintf(out, "after_token_0: %u, logit %.4g\n", first.best, (double)first.largest);
+    return 0;
+}
+
 static void print_report(const struct check *check, FILE *out)
 {
     const struct model_config *c = &check->config;
@@ -511,6 +561,11 @@ static void print_report(const struct check *check, FILE *out)
     (void)fprintf(out, "weights_bytes: %llu\nkv_block_bytes: %zu\nactivation_bytes: %zu\n",
                   (unsigned long long)check->weights->bytes, block,
                   decoder_activation_bytes(check->decoder));
+    uint64_t blocks = block == 0 ? 0 : s->kv_bytes / block;
+    (void)fprintf(out, "kv_pool: %llu blocks, %llu tokens in %llu bytes\n",
+                  (unsigned long long)blocks, (unsigned long long)blocks * KV_BLOCK_TOKENS,
+                  (unsigned long long)s->kv_bytes);
+    print_types(check, out);
 }
 
 int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct errmsg *err)
@@ -520,10 +575,12 @@ int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct
     if (r < 0)
         return r;
     ASSERT(check != NULL);
-    if (in == NULL)
-        print_report(check, out);
-    else
+    if (in != NULL) {
         r = answer_lines(check, in, out, err);
+    } else {
+        print_report(check, out);
+        r = try_token(check, out, err);
+    }
     check_close(check);
     if (fflush(out) != 0 && r == 0)
         r = errmsg_errno(err, "write the answer");

@@ -31,11 +31,13 @@ struct check_settings {
     uint32_t ranks;       /* --tensor-parallel-size; 0: 1 */
     uint32_t deadline_ms; /* of every wait between ranks; 0: 30000 */
     uint32_t tokens_max;  /* longest sequence; 0: the model's context, at most 32768 */
+    uint64_t kv_bytes;    /* --kv-cache-memory, for the report */
 };
 
-/* Load, print architecture and sizes to `out` as `key: value` lines; then, when `in` is not NULL
- * (--ids), answer its lines instead of printing. 0; -EINVAL: *err names file, key or input line;
- * -ENOTSUP, -ENOMEM; -ECANCELED, -ETIMEDOUT: a rank failed. */
+/* Load, print architecture and sizes to `out` as `key: value` lines and try one token; or, when
+ * `in` is not NULL (--ids), answer its lines instead. 0; -EINVAL: *err names file, key or input
+ * line; -ENOTSUP, -ENOMEM; -EDOM: a logit of the tried token is no number; -ECANCELED, -ETIMEDOUT:
+ * a rank failed. */
 int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct errmsg *err);
 
 /* The same in parts, for tests. */

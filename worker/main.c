@@ -32,7 +32,8 @@ static int run_check(const struct worker_settings *settings)
                                          .chunk = settings->chunk,
                                          .ranks = settings->ranks,
                                          .deadline_ms = settings->rank_timeout_ms,
-                                         .tokens_max = settings->context_tokens};
+                                         .tokens_max = settings->context_tokens,
+                                         .kv_bytes = settings->kv_bytes};
     FILE *in = NULL;
     if (settings->ids != NULL) {
         in = strcmp(settings->ids, "-") == 0 ? stdin : fopen(settings->ids, "re");

@@ -47,6 +47,11 @@ static const struct setting table[] = {
     SETTING_BYTES("grammar-memory", grammar_bytes, "64MiB",
                   "Memory of states and masks of guided answers, and as much of their grammars; "
                   "taken when the first one is asked for."),
+    SETTING_TEXT("generation-config", generation_config, "auto",
+                 "Sampling where a request does not say: auto (what the model's files recommend), "
+                 "vllm (nothing of it), or a folder with a generation_config.json."),
+    SETTING_TEXT("override-generation-config", generation_overrides, NULL,
+                 "JSON that wins over it, for example '{\"temperature\": 0.5}'."),
     SETTING_BOOL("enable-prefix-caching", prefix_caching, "true", "Reuse KV of known prefixes."),
     SETTING_TEXT("kv-events-config", kv_events_config, NULL,
                  "Publish changes of the prefix cache as vLLM does: its JSON, for example "

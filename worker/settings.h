@@ -17,10 +17,11 @@ struct worker_settings {
     char *run_dir; /* never NULL after worker_settings_parse */
     char *router_endpoints, *data_endpoint, *kv_events_config;
     char *isa;
-    char *check, *ids; /* --check MODEL --ids FILE */
-    int backend;       /* enum worker_backend */
-    int log_level;     /* enum log_level */
-    int eviction;      /* index into eviction_policies */
+    char *generation_config, *generation_overrides; /* see struct sampling_rule */
+    char *check, *ids;                              /* --check MODEL --ids FILE */
+    int backend;                                    /* enum worker_backend */
+    int log_level;                                  /* enum log_level */
+    int eviction;                                   /* index into eviction_policies */
     uint32_t ranks, group;
     uint32_t context_tokens; /* 0: the model's */
     uint32_t sequences_max, step_tokens_max, waiting_max;

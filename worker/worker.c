@@ -152,8 +152,9 @@ static int open_card(struct worker *worker, struct errmsg *err)
     const struct worker_settings *settings = worker->settings;
     char *name = settings->served_model_name != NULL ? mem_strdup(settings->served_model_name)
                                                      : model_file_name(settings->model);
-    int r =
-        card_from_source(worker->model->source, &worker->model->config, name, &worker->card, err);
+    const struct sampling_rule rule = {settings->generation_config, settings->generation_overrides};
+    int r = card_from_source(worker->model->source, &worker->model->config, name, &rule,
+                             &worker->card, err);
     mem_free(name);
     if (r < 0)
         return errmsg_prefix(err, r, "%s", worker->file);

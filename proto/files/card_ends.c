@@ -23,6 +23,24 @@ void card_add_end(struct model_card *card, uint32_t id)
         card->eos_ids[card->eos_count++] = id;
 }
 
+static void add_stated(struct model_card *card, const json_t *id)
+{
+    json_int_t value = json_integer_value(id);
+    if (json_is_integer(id) && value >= 0 && value < (json_int_t)card->tokens.count)
+        card_add_end(card, (uint32_t)value);
+}
+
+void card_add_stated_ends(struct model_card *card, const json_t *config)
+{
+    const json_t *ids = json_object_get(config, "eos_token_id"), *item = NULL;
+    size_t i = 0;
+    add_stated(card, ids);
+    json_array_foreach(ids, i, item)
+    {
+        add_stated(card, item);
+    }
+}
+
 /* Which of end_texts this is, END_TEXTS when none. */
 static size_t end_text_index(const char *text, size_t bytes)
 {

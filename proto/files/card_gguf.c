@@ -1,7 +1,7 @@
 /* card_gguf.c - the words of a GGUF model: vocabulary, ids, template, defaults.
  *
  *   tokenizer.ggml.*          -> tokens, types, scores, merges, ids, switches
- *   tokenizer.chat_template   -> chat_template
+ *   tokenizer.chat_template   -> chat_template; .tool_use: of requests with tools
  *   texts of control tokens   -> eos_ids (card_ends.c)
  *
  * Why the pre-tokenizer table here: GGUF names a pre-tokenizer, and some switches that other
@@ -17,6 +17,7 @@
 
 #include "proto/base/mem.h"
 #include "proto/files/card_ends.h"
+#include "proto/files/sampling_defaults.h"
 
 /* Switches that a pre-tokenizer's name stands for. */
 struct pre_tokenizer {
@@ -226,32 +227,37 @@ static int read_ids(const struct maker *maker)
 
 /* --- the rest -------------------------------------------------------------------------------- */
 
-static int read_template(const struct maker *maker)
+static int read_template(const struct maker *maker, const char *key, char **ret_text)
 {
     struct gguf_string text;
-    int r = gguf_get_string(maker->gguf, "tokenizer.chat_template", &text);
+    int r = gguf_get_string(maker->gguf, key, &text);
     if (r == -ENOENT || (r == 0 && text.bytes == 0))
         return 0;
     if (r < 0 || memchr(text.text, '\0', text.bytes) != NULL)
-        return errmsg_set(maker->err, -EINVAL, "key 'tokenizer.chat_template' is not a text");
-    maker->card->chat_template = mem_strndup(text.text, text.bytes);
+        return errmsg_set(maker->err, -EINVAL, "key '%s' is not a text", key);
+    *ret_text = mem_strndup(text.text, text.bytes);
     return 0;
 }
 
 /* What the model's makers recommend; newer files say it. Nonsense is as good as nothing. */
 static void read_defaults(const struct maker *maker)
 {
-    struct model_card *card = maker->card;
+    static const char *const names[][2] = {
+        {"temperature", "general.sampling.temp"},
+        {"top_p", "general.sampling.top_p"},
+        {"min_p", "general.sampling.min_p"},
+        {"repetition_penalty", "general.sampling.penalty_repeat"}};
+    json_t *config = json_object();
     float value = 0;
-    if (gguf_get_f32(maker->gguf, "general.sampling.temp", &value) == 0 && value >= 0 &&
-        value <= 100)
-        card->temperature = (double)value;
-    if (gguf_get_f32(maker->gguf, "general.sampling.top_p", &value) == 0 && value > 0 && value <= 1)
-        card->top_p = (double)value;
-    if (gguf_get_f32(maker->gguf, "general.sampling.penalty_repeat", &value) == 0 && value > 0 &&
-        value <= 100)
-        card->repetition_penalty = (double)value;
-    (void)gguf_get_u32(maker->gguf, "general.sampling.top_k", &card->top_k);
+    uint32_t top_k = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (gguf_get_f32(maker->gguf, names[i][1], &value) == 0 && isfinite(value))
+            (void)json_object_set_new(config, names[i][0], json_real((double)value));
+    }
+    if (gguf_get_u32(maker->gguf, "general.sampling.top_k", &top_k) == 0)
+        (void)json_object_set_new(config, "top_k", json_integer(top_k));
+    sampling_defaults_read(config, maker->card);
+    json_decref(config);
 }
 
 int card_words_from_gguf(const struct gguf *gguf, struct model_card *card, struct errmsg *err)
@@ -265,7 +271,9 @@ int card_words_from_gguf(const struct gguf *gguf, struct model_card *card, struc
     if (r == 0)
         r = read_ids(&maker);
     if (r == 0)
-        r = read_template(&maker);
+        r = read_template(&maker, "tokenizer.chat_template", &card->chat_template);
+    if (r == 0)
+        r = read_template(&maker, "tokenizer.chat_template.tool_use", &card->tool_template);
     if (r == 0)
         read_defaults(&maker);
     return r;

@@ -3,13 +3,13 @@
 #include "proto/files/model_dir.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "proto/base/mem.h"
 #include "proto/files/card_ends.h"
 #include "proto/files/file_bytes.h"
+#include "proto/files/sampling_defaults.h"
 #include "proto/files/tokenizer_json_private.h"
 
 #define CONFIG_BYTES_MAX (64u << 20)
@@ -39,43 +39,59 @@ static int read_json(const char *folder, const char *name, json_t **ret_json, st
     return r < 0 ? errmsg_prefix(err, r, "%s/%s", folder, name) : 0;
 }
 
-const char *model_dir_template(const json_t *config)
+/* A template of a list of named ones; NULL: no list, or none of that name. */
+static const char *named_template(const json_t *config, const char *wanted)
 {
     const json_t *found = json_object_get(config, "chat_template"), *named = NULL;
     size_t i = 0;
     json_array_foreach(found, i, named)
     {
         const char *name = json_text(named, "name");
-        if (name != NULL && strcmp(name, "default") == 0)
+        if (name != NULL && strcmp(name, wanted) == 0)
             return json_text(named, "template");
     }
-    return json_string_value(found);
+    return NULL;
+}
+
+const char *model_dir_template(const json_t *config)
+{
+    const char *text = named_template(config, "default");
+    return text != NULL ? text : json_string_value(json_object_get(config, "chat_template"));
+}
+
+/* 0 also when the file is absent: then *ret_text stays NULL. */
+static int read_jinja(const char *folder, const char *name, char **ret_text, struct errmsg *err)
+{
+    char *data = NULL;
+    size_t bytes = 0;
+    int r = read_optional(folder, name, TEMPLATE_BYTES_MAX, &data, &bytes, err);
+    if (r == 0 && data != NULL && memchr(data, '\0', bytes) != NULL) {
+        mem_free(data);
+        return errmsg_set(err, -EINVAL, "%s/%s holds a NUL", folder, name);
+    }
+    if (r == 0)
+        *ret_text = data;
+    return r;
 }
 
 static int read_template(const char *folder, struct model_dir *dir, struct errmsg *err)
 {
     json_t *json = NULL;
-    char *data = NULL;
-    size_t bytes = 0;
-    int r = read_optional(folder, "chat_template.jinja", TEMPLATE_BYTES_MAX, &data, &bytes, err);
+    int r = read_jinja(folder, "chat_template.jinja", &dir->chat_template, err);
+    if (r == 0 && dir->chat_template != NULL)
+        return read_jinja(folder, "additional_chat_templates/tool_use.jinja", &dir->tool_template,
+                          err);
+    if (r == 0)
+        r = read_json(folder, "chat_template.json", &json, err);
     if (r < 0)
         return r;
-    if (data != NULL && memchr(data, '\0', bytes) != NULL) {
-        mem_free(data);
-        return errmsg_set(err, -EINVAL, "%s/chat_template.jinja holds a NUL", folder);
-    }
-    if (data != NULL) {
-        dir->chat_template = data;
-        return 0;
-    }
-    r = read_json(folder, "chat_template.json", &json, err);
-    if (r < 0)
-        return r;
-    const char *text = model_dir_template(json);
-    if (text == NULL)
-        text = model_dir_template(dir->tokenizer_config);
+    const json_t *source =
+        json_object_get(json, "chat_template") != NULL ? json : dir->tokenizer_config;
+    const char *text = model_dir_template(source), *tools = named_template(source, "tool_use");
     if (text != NULL)
         dir->chat_template = mem_strdup(text);
+    if (tools != NULL)
+        dir->tool_template = mem_strdup(tools);
     json_decref(json);
     return 0;
 }
@@ -142,6 +158,7 @@ void model_dir_done(struct model_dir *dir)
     json_decref(dir->generation_config);
     json_decref(dir->config);
     mem_free(dir->chat_template);
+    mem_free(dir->tool_template);
     mem_free(dir->added);
     memset(dir, 0, sizeof(*dir));
 }
@@ -171,22 +188,6 @@ static void read_special(const struct model_dir *dir, const struct model_card *c
             json_is_string(value) ? json_string_value(value) : json_text(value, "content");
         if (text != NULL)
             *id = find_token(card, text);
-    }
-}
-
-/* "eos_token_id": an id, or a list of them. */
-static void add_ends(struct model_card *card, const json_t *config)
-{
-    const json_t *ids = json_object_get(config, "eos_token_id"), *item = NULL;
-    size_t i = 0;
-    if (json_is_integer(ids) && json_integer_value(ids) >= 0 &&
-        json_integer_value(ids) < (json_int_t)card->tokens.count)
-        card_add_end(card, (uint32_t)json_integer_value(ids));
-    json_array_foreach(ids, i, item)
-    {
-        if (json_is_integer(item) && json_integer_value(item) >= 0 &&
-            json_integer_value(item) < (json_int_t)card->tokens.count)
-            card_add_end(card, (uint32_t)json_integer_value(item));
     }
 }
 
@@ -251,24 +252,6 @@ static void read_sizes(const struct model_dir *dir, struct model_card *card)
     card->architecture = mem_strdup(type == NULL ? "" : type);
 }
 
-/* What the model's makers recommend. Nonsense is as good as nothing. */
-static void read_defaults(const struct model_dir *dir, struct model_card *card)
-{
-    const json_t *config = dir->generation_config;
-    double temperature = json_is_number(json_object_get(config, "temperature"))
-                             ? json_number_value(json_object_get(config, "temperature"))
-                             : -1;
-    double top_p = json_number_value(json_object_get(config, "top_p"));
-    double penalty = json_number_value(json_object_get(config, "repetition_penalty"));
-    if (temperature >= 0 && temperature <= 100)
-        card->temperature = temperature;
-    if (top_p > 0 && top_p <= 1)
-        card->top_p = top_p;
-    if (penalty > 0 && penalty <= 100)
-        card->repetition_penalty = penalty;
-    card->top_k = read_count(config, "top_k", MODEL_CARD_TOKENS_MAX);
-}
-
 int model_dir_fill_card(const struct model_dir *dir, struct model_card *card, struct errmsg *err)
 {
     if (card->tokens.count == 0)
@@ -277,12 +260,14 @@ int model_dir_fill_card(const struct model_dir *dir, struct model_card *card, st
     read_special(dir, card, "eos_token", &card->eos);
     read_special(dir, card, "pad_token", &card->pad);
     read_switches(dir, card);
-    add_ends(card, dir->generation_config);
-    add_ends(card, dir->config);
+    card_add_stated_ends(card, dir->generation_config);
+    card_add_stated_ends(card, dir->config);
     card_find_ends(card, TOKEN_ID_NONE);
     read_sizes(dir, card);
-    read_defaults(dir, card);
+    sampling_defaults_read(dir->generation_config, card);
     if (dir->chat_template != NULL && dir->chat_template[0] != '\0')
         card->chat_template = mem_strdup(dir->chat_template);
+    if (dir->tool_template != NULL && dir->tool_template[0] != '\0')
+        card->tool_template = mem_strdup(dir->tool_template);
     return 0;
 }

@@ -6,6 +6,8 @@
  *   config.json               rows of the embedding, context, architecture
  *   chat_template.jinja       the template; wins over the one in tokenizer_config.json
  *   chat_template.json        the same, as {"chat_template": ...}
+ *   additional_chat_templates/tool_use.jinja   of requests with tools; so is "tool_use" of a list
+ * of named templates, where a config has that
  *
  * All of them may be absent. Thread: any. */
 #ifndef REFRAIN_PROTO_FILES_MODEL_DIR_H
@@ -16,7 +18,7 @@
 
 struct model_dir {
     json_t *tokenizer_config, *special_tokens_map, *generation_config, *config; /* or NULL */
-    char *chat_template;                                                        /* or NULL */
+    char *chat_template, *tool_template;                                        /* or NULL */
     struct added_token *added; /* added_tokens_decoder, views into tokenizer_config */
     size_t added_count;
 };

@@ -70,11 +70,14 @@ int prompt_render(const struct prompt_maker *maker, const struct api_request *re
         .now = now,
     };
 
-    if (!maker->chat_template)
+    const struct chat_template *template =
+        json_array_size(request->tools) > 0 && maker->tool_template ? maker->tool_template
+                                                                    : maker->chat_template;
+    if (!template)
         return api_error_set(error, 400, "no_chat_template", "model",
                              "This model has no chat template; start the router with "
                              "--chat-template FILE, or use /v1/completions.");
-    int r = chat_template_render(maker->chat_template, &input, ret, &line, &err);
+    int r = chat_template_render(template, &input, ret, &line, &err);
     if (r < 0)
         return api_error_set(error, 400, "chat_template_error", "messages",
                              "The chat template refuses these messages (line %u): %s", line,

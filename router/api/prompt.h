@@ -18,6 +18,7 @@ struct prompt_maker {
     struct text_cache *cache;                  /* NULL: none, and no traces */
     bool turn_memory;                          /* unless the request does not want it */
     const struct chat_template *chat_template; /* NULL: the model has none */
+    const struct chat_template *tool_template; /* of requests with tools; NULL: the same */
     size_t token_bytes_max;                    /* of the vocabulary's longest token; 0: not known */
 };
 

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         read_tensors(gguf);
         struct model_source *source = model_source_of_gguf(gguf);
         if (model_config_read(source, &config, &err) == 0 &&
-            card_from_source(source, &config, "fuzz", &card, &err) == 0)
+            card_from_source(source, &config, "fuzz", NULL, &card, &err) == 0)
             model_card_unref(card);
         model_source_close(source);
     }

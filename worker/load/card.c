@@ -83,7 +83,8 @@ static void replace_text(char **text, char *with)
 }
 
 int card_from_source(const struct model_source *source, const struct model_config *config,
-                     const char *name, struct model_card **ret_card, struct errmsg *err)
+                     const char *name, const struct sampling_rule *rule,
+                     struct model_card **ret_card, struct errmsg *err)
 {
     struct model_card *card = NULL;
     int r = read_words(source, name, &card, err);
@@ -96,6 +97,8 @@ int card_from_source(const struct model_source *source, const struct model_confi
     if (card->tokens.count > config->vocab_size)
         r = errmsg_set(err, -EINVAL, "%u tokens for an embedding of %u rows", card->tokens.count,
                        config->vocab_size);
+    if (r == 0 && rule != NULL)
+        r = sampling_rule_apply(rule, card, err);
     if (r == 0) {
         replace_text(&card->fingerprint, make_fingerprint(source, config, card));
         r = model_card_check(card, err);

@@ -12,7 +12,7 @@
 #include "proto/model_card_private.h"
 
 #define HEADER_BYTES 24
-#define NUMBERS_BYTES 176
+#define NUMBERS_BYTES 192
 
 static const char *const words[] = {"a", "b", "", "ab", "<|end|>", "\xc4\xa0"};
 #define WORDS 6
@@ -53,10 +53,13 @@ static struct model_card *make_card(bool all)
     card->pad = 0;
     card->add_bos = card->remove_extra_whitespaces = card->normalize_nfc = true;
     card->chat_template = mem_strdup("{{ messages }}");
+    card->tool_template = mem_strdup("{{ tools }}");
     card->eos_ids[0] = 4;
     card->eos_ids[1] = 5;
     card->eos_count = 2;
     card->temperature = 0.25;
+    card->min_p = 0.125;
+    card->answer_tokens_max = 300;
     card->top_k = 40;
     return card;
 }
@@ -112,7 +115,9 @@ static void test_pack_then_unpack_gives_the_same_card(void **state)
     assert_false(back->add_eos || back->add_space_prefix || back->ignore_merges);
     assert_int_equal(back->eos_count, 2);
     assert_int_equal(back->eos_ids[1], 5);
-    assert_true(back->temperature == 0.25);
+    assert_true(back->temperature == 0.25 && back->min_p == 0.125);
+    assert_int_equal(back->answer_tokens_max, 300);
+    assert_string_equal(back->tool_template, "{{ tools }}");
     assert_true(isnan(back->top_p) && isnan(back->repetition_penalty));
     assert_int_equal(back->top_k, 40);
     model_card_unref(back);
@@ -257,9 +262,9 @@ static void test_unpack_when_a_forged_count_is_huge_is_refused(void **state)
 {
     struct model_card *card = make_card(false);
     const size_t name_at = HEADER_BYTES;
-    /* "tiny", "llama" + 3, 32 hex digits; after the numbers two texts that are absent */
+    /* "tiny", "llama" + 3, 32 hex digits; after the numbers three texts that are absent */
     const size_t numbers_at = name_at + (4 + 4) + (4 + 8) + (4 + 32);
-    const size_t patterns_at = numbers_at + NUMBERS_BYTES + 4 + 4;
+    const size_t patterns_at = numbers_at + NUMBERS_BYTES + 3 * 4;
     const size_t tokens_at = patterns_at + 2 * (8 + 4);
     size_t bytes = 0;
     (void)state;
@@ -307,7 +312,7 @@ static void test_unpack_when_the_version_is_newer_names_both(void **state)
     (void)state;
     char *data = pack(card, &bytes);
     forge(data, bytes, 4, MODEL_CARD_VERSION + 1);
-    assert_unpack_refused(data, bytes, "version 3, this build speaks 2");
+    assert_unpack_refused(data, bytes, "version 4, this build speaks 3");
     mem_free(data);
     model_card_unref(card);
 }

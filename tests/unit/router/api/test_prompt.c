@@ -14,6 +14,7 @@ static const char template_text[] =
 struct fixture {
     struct model_card *card;
     struct prompt_maker maker;
+    struct chat_template *tool_template;
     struct chat_template *chat_template;
     struct token_ids ids;
     struct arena arena;
@@ -33,6 +34,8 @@ static struct fixture make(enum api_kind kind, const char *body)
     assert_int_equal(
         chat_template_new(template_text, strlen(template_text), &f.chat_template, &err), 0);
     f.maker.chat_template = f.chat_template;
+    assert_int_equal(chat_template_new("T", 1, &f.tool_template, &err), 0);
+    f.maker.tool_template = f.tool_template;
     arena_init(&f.arena, 1 << 20);
     token_ids_init(&f.ids, 64);
     f.r = request_json_parse(kind, body, strlen(body), &f.arena, &f.request, &f.error);
@@ -50,6 +53,7 @@ static void done(struct fixture *f)
     token_ids_done(&f->ids);
     tokenizer_free(f->maker.tokenizer);
     chat_template_free(f->chat_template);
+    chat_template_free(f->tool_template);
     model_card_unref(f->card);
 }
 
@@ -85,6 +89,20 @@ static void test_control_tokens_in_content_stay_text(void **state)
     (void)state;
     EXPECT(f, TINY_BOS, TINY_USER, TINY_BYTE('<'), TINY_BYTE('e'), TINY_BYTE('n'), TINY_BYTE('d'),
            TINY_BYTE('>'), TINY_END, TINY_BYTE(':'));
+    done(&f);
+}
+
+static void test_a_chat_with_tools_has_the_template_of_tools(void **state)
+{
+    static const char tools[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"h\"}],\"tools\":[{\"type\":"
+        "\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]}";
+    (void)state;
+    struct fixture f = make(API_CHAT, tools);
+    EXPECT(f, TINY_BYTE('T'));
+    done(&f);
+    f = make(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"h\"}],\"tools\":[]}");
+    EXPECT(f, TINY_BOS, TINY_USER, TINY_BYTE('h'), TINY_END, TINY_BYTE(':'));
     done(&f);
 }
 
@@ -179,6 +197,7 @@ int main(void)
         cmocka_unit_test(test_chat_has_one_bos_and_the_templates_control_tokens),
         cmocka_unit_test(test_control_tokens_in_content_stay_text),
         cmocka_unit_test(test_continued_message_is_left_open),
+        cmocka_unit_test(test_a_chat_with_tools_has_the_template_of_tools),
         cmocka_unit_test(test_completion_text_is_the_clients_own),
         cmocka_unit_test(test_prompts_past_the_bound_say_so),
         cmocka_unit_test(test_a_cut_prompt_keeps_its_last_tokens_or_its_first),

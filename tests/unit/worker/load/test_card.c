@@ -48,7 +48,7 @@ static int read_card(struct model_card **ret_card, struct errmsg *err)
     assert_int_equal(gguf_open_memory(data, bytes, &gguf, err), 0);
     struct model_source *source = model_source_of_gguf(gguf);
     assert_int_equal(model_config_read(source, &config, err), 0);
-    int r = card_from_source(source, &config, "tiny", ret_card, err);
+    int r = card_from_source(source, &config, "tiny", NULL, ret_card, err);
     model_source_close(source);
     free(data); /* the card must not point into the file */
     return r;
