@@ -76,9 +76,20 @@ struct step {
     const uint32_t *row_first; /* [sequences + 1] */
     const uint32_t *table;     /* [sequences, table_stride] block ids */
     uint32_t table_stride;
+    /* The same for layers whose KV lies in a pool of its own, for the decoder: ops read `table`.
+     * What stands before the first block that a sequence's rows see may be anything. NULL: none
+     * has. */
+    const uint32_t *window_table;
     const uint32_t *out_row; /* [outputs] rows whose logits are wanted, rising */
     uint32_t outputs;
 };
+
+/* The first block of its table that a row at `position` reads where layers see `window` tokens,
+ * 0: all. */
+static inline uint32_t step_first_block(uint32_t position, uint32_t window)
+{
+    return window > 0 && position >= window ? (position - window + 1) / KV_BLOCK_TOKENS : 0;
+}
 
 /* x[i, :] = row ids[i] of the embedding, as f32. ids < rows(weight), x [rows, K]. */
 void op_embed(struct backend *b, struct tensor *x, const struct weight *weight,
@@ -118,7 +129,8 @@ void op_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
 
 /* out [rows, q_heads * head_dim] = causal attention of the (rotated) q part of qkv over the paged
  * KV of `layer`, prefill and decode rows alike; row r sees positions
- * max(0, position[r] - window + 1) .. position[r] (window 0: all). Online softmax (Milakov and
+ * max(0, position[r] - window + 1) .. position[r] (window 0: all), and no table entry before the
+ * first row's first block is read. Online softmax (Milakov and
  * Gimelshein 2018) over tiles of whole blocks at absolute positions in rising order, sums in f32: a
  * row's result does not depend on its batch. scale is 1 / sqrt(head_dim) or the model's own. A
  * scaled score s becomes softcap * tanh(s / softcap) (Gemma 2); 0: left as it is. */

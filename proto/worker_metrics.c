@@ -62,6 +62,9 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
         COUNTER("refrain_preemptions_total", "Running sequences whose blocks were taken."),
     [WM_EVICTIONS] = {"refrain_block_evictions_total", METRIC_COUNTER,
                       "Cached blocks that were lost, by why.", "reason", losses, NULL},
+    [WM_WINDOW_EVICTIONS] =
+        COUNTER("refrain_window_block_evictions_total",
+                "Cached KV blocks of layers with a sliding window that were lost."),
     [WM_LOOKUP_BLOCKS] =
         COUNTER("refrain_prefix_lookup_blocks_total", "Prompt blocks looked up in the cache."),
     [WM_HIT_BLOCKS] = COUNTER("refrain_prefix_hit_blocks_total", "Prompt blocks found there."),
@@ -82,6 +85,10 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
         GAUGE("refrain_pinned_blocks", "KV blocks that leases hold; part of the shared ones."),
     [WM_BLOCKS] = {"refrain_blocks", METRIC_GAUGE, "KV blocks by state.", "state", block_states,
                    NULL},
+    [WM_WINDOW_BLOCKS] = {"refrain_window_blocks", METRIC_GAUGE,
+                          "KV blocks of the layers with a sliding window, by state; the same as "
+                          "refrain_blocks where every layer has one.",
+                          "state", block_states, NULL},
     [WM_KV_USAGE_RATIO] =
         GAUGE("refrain_kv_usage_ratio", "Share of KV blocks that sequences hold, 0 to 1."),
     [WM_DRAINING] = GAUGE("refrain_draining_bool", "1 while no new request is taken."),

@@ -18,6 +18,7 @@ enum worker_metric {
     WM_GENERATED_TOKENS,
     WM_PREEMPTIONS,
     WM_EVICTIONS, /* counter by reason: enum worker_metric_loss */
+    WM_WINDOW_EVICTIONS,
     WM_LOOKUP_BLOCKS,
     WM_HIT_BLOCKS,
     WM_STEPS,
@@ -28,7 +29,8 @@ enum worker_metric {
     WM_WAITING_BY_REASON, /* by enum worker_metric_wait */
     WM_PENDING_PREFILL_TOKENS,
     WM_PINNED_BLOCKS,
-    WM_BLOCKS, /* by state: enum worker_metric_block */
+    WM_BLOCKS,        /* by state: enum worker_metric_block */
+    WM_WINDOW_BLOCKS, /* the same */
     WM_KV_USAGE_RATIO,
     WM_DRAINING,
     WM_ROUTERS,

@@ -113,8 +113,8 @@ static void show_info(struct admin_context *context, const struct admin_call *ca
                   ",\"blocks\":%u,\"block_tokens\":%u,\"kv_tokens\":%llu,"
                   "\"max_concurrency\":%.2f,\"max_model_len\":%u,\"max_num_seqs\":%u,"
                   "\"max_num_batched_tokens\":%u,\"prefix_caching\":%s,\"uptime_seconds\":%llu}",
-                  info->pool.blocks, BLOCK_TOKENS,
-                  (unsigned long long)info->pool.blocks * BLOCK_TOKENS,
+                  worker_info_blocks(info), BLOCK_TOKENS,
+                  (unsigned long long)worker_info_blocks(info) * BLOCK_TOKENS,
                   pool_plan_concurrency(&info->pool), info->pool.context_tokens,
                   info->settings->sequences_max, info->step_tokens_max,
                   info->settings->prefix_caching ? "true" : "false",
@@ -200,13 +200,13 @@ static void show_memory(struct admin_context *context, const struct admin_call *
                   (unsigned long long)memory.allocator_free_bytes);
     buffer_printf(&out,
                   "\"weights_bytes\":%llu,\"kv_bytes_reserved\":%llu,\"activation_bytes\":%zu,"
-                  "\"block_bytes\":%zu,\"blocks\":%u,\"resident_bytes_max\":%llu,"
-                  "\"cpu_seconds\":%.2f",
+                  "\"block_bytes\":%zu,\"blocks\":%u,\"window_block_bytes\":%zu,"
+                  "\"window_blocks\":%u,\"resident_bytes_max\":%llu,\"cpu_seconds\":%.2f",
                   (unsigned long long)info->model->weights->bytes,
                   (unsigned long long)worker_info_kv_bytes(info),
                   decoder_activation_bytes(info->model->decoder), info->block_bytes,
-                  info->pool.blocks, (unsigned long long)worker_info_bytes_max(info),
-                  stat.cpu_seconds);
+                  worker_info_blocks(info), info->window_block_bytes, info->pool.window_blocks,
+                  (unsigned long long)worker_info_bytes_max(info), stat.cpu_seconds);
     append_purposes(&out);
     buffer_append_char(&out, '}');
     reply(context, call, &out);

@@ -23,15 +23,22 @@ struct worker_info {
     uint32_t rank;
     pid_t pids[TP_RANKS_MAX];
     struct pool_plan pool;
-    uint32_t step_tokens_max; /* --max-num-batched-tokens, whole blocks */
-    size_t block_bytes;       /* KV bytes of a block on this rank */
+    uint32_t step_tokens_max;               /* --max-num-batched-tokens, whole blocks */
+    size_t block_bytes, window_block_bytes; /* KV bytes of a block on this rank */
     char data_endpoint[WORKER_PATH_MAX + 8];
     char admin_path[WORKER_PATH_MAX];
 };
 
+/* Blocks of KV memory: window blocks where every layer slides. */
+static inline uint32_t worker_info_blocks(const struct worker_info *info)
+{
+    return info->model->groups.full_layers > 0 ? info->pool.blocks : info->pool.window_blocks;
+}
+
 static inline uint64_t worker_info_kv_bytes(const struct worker_info *info)
 {
-    return (uint64_t)info->pool.blocks * info->block_bytes;
+    return (uint64_t)info->pool.blocks * info->block_bytes +
+           (uint64_t)info->pool.window_blocks * info->window_block_bytes;
 }
 
 /* What this rank's process may come to; worked out in info.c. Call it when the model is loaded. */

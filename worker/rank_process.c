@@ -46,11 +46,12 @@ static int load(struct rank_process *process, const struct worker_settings *sett
         settings->model,
         arguments->rank,
         settings->ranks,
-        {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads,
-         settings->isa}};
+        {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads, settings->isa},
+        worker_whole_windows(settings)};
     const struct rank_limits limits = {settings->step_tokens_max, settings->sequences_max,
                                        settings->context_tokens,  arguments->kv_blocks,
-                                       settings->rank_timeout_ms, settings->host_tier_bytes};
+                                       settings->rank_timeout_ms, settings->host_tier_bytes,
+                                       arguments->window_blocks};
     int r = group_join(arguments->group_fd, arguments->rank, &process->group, err);
     if (r == 0 && group_ranks(process->group) != settings->ranks)
         r = errmsg_set(err, -EINVAL, "the group has %u ranks, not %u", group_ranks(process->group),
@@ -90,10 +91,10 @@ static int start_admin(struct rank_process *process, const struct worker_setting
     info->rank = arguments->rank;
     info->started_ms = clock_ms();
     info->pool.blocks = arguments->kv_blocks;
+    info->pool.window_blocks = arguments->window_blocks;
     info->pool.context_tokens = settings->context_tokens;
-    info->block_bytes =
-        op_kv_block_bytes(process->model->backend, process->model->config.layers,
-                          process->model->shard.kv_count, process->model->config.head_dim);
+    info->block_bytes = rank_model_own_block_bytes(process->model);
+    info->window_block_bytes = rank_model_own_window_block_bytes(process->model);
     worker_admin_path(settings, arguments->rank, info->admin_path);
     process->context.info = info;
     process->context.follower = &process->follower;

@@ -89,7 +89,7 @@ int router_send_hello(struct router_sender *sender, const struct frame_peer *pee
     hello.epoch = info->epoch;
     hello.group = info->settings->group;
     hello.ranks = info->settings->ranks;
-    hello.blocks_total = info->pool.blocks;
+    hello.blocks_total = worker_info_blocks(info);
     hello.block_tokens = BLOCK_TOKENS;
     hello.sequences_max = info->settings->sequences_max;
     hello.step_tokens_max = info->step_tokens_max;

@@ -44,6 +44,10 @@ static const struct setting table[] = {
                   "Memory of the KV block pool, per process of the group."),
     SETTING_BYTES("host-tier-memory", host_tier_bytes, "0",
                   "Memory for KV blocks that leave the pool, per process of the group; 0: none."),
+    SETTING_BOOL(
+        "disable-hybrid-kv-cache-manager", whole_windows, "false",
+        "Keep all KV of layers with a sliding window, not the window alone; so it is in any "
+        "case with a tier."),
     SETTING_BYTES("grammar-memory", grammar_bytes, "64MiB",
                   "Memory of states and masks of guided answers, and as much of their grammars; "
                   "taken when the first one is asked for."),

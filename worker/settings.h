@@ -32,7 +32,14 @@ struct worker_settings {
     uint64_t kv_bytes, grammar_bytes;
     uint64_t host_tier_bytes; /* 0: no host tier */
     bool prefix_caching, insecure_tcp, reference;
+    bool whole_windows;
 };
+
+/* Tiers keep whole blocks: with one on, a layer that slides keeps all of its KV. */
+static inline bool worker_whole_windows(const struct worker_settings *settings)
+{
+    return settings->whole_windows || settings->host_tier_bytes > 0;
+}
 
 extern const struct settings_spec worker_settings_spec;
 

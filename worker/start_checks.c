@@ -64,12 +64,43 @@ static int check_model_context(const struct start_facts *facts, struct start_pla
                       pool->context_asked, pool->context_model);
 }
 
+/* The same two of a model whose layers slide, all or some. */
+static int check_window_blocks(const struct pool_request *pool, struct errmsg *err)
+{
+    const uint32_t least = POOL_BLOCKS_MIN * BLOCK_TOKENS;
+    if (pool_plan_tokens_within(pool) >= least)
+        return 0;
+    return errmsg_set(err, -ENOMEM,
+                      "No available memory for the cache blocks: --kv-cache-memory of %llu bytes "
+                      "is less than blocks of %zu bytes, and of %zu bytes for a window of %u "
+                      "tokens, need: %llu",
+                      (unsigned long long)pool->kv_bytes, pool->block_bytes,
+                      pool->window_block_bytes, pool->window_tokens,
+                      (unsigned long long)pool_plan_bytes_for(pool, least));
+}
+
+static int check_window_context(const struct pool_request *pool, struct errmsg *err)
+{
+    uint64_t needed = pool_plan_bytes_for(pool, pool->context_asked);
+    uint64_t fits = pool_plan_tokens_within(pool);
+    if (pool->context_asked == 0 || needed <= pool->kv_bytes)
+        return 0;
+    return errmsg_set(err, -EINVAL,
+                      "--max-model-len: max seq len (%u) is larger than the KV cache of %llu bytes "
+                      "holds (%llu tokens): lower it to %llu, or give --kv-cache-memory %llu bytes",
+                      pool->context_asked, (unsigned long long)pool->kv_bytes,
+                      (unsigned long long)fits, (unsigned long long)fits,
+                      (unsigned long long)needed);
+}
+
 static int check_pool_blocks(const struct start_facts *facts, struct start_plan *plan,
                              struct errmsg *err)
 {
     const struct pool_request *pool = &facts->pool;
-    uint64_t blocks = pool->kv_bytes / pool->block_bytes;
     (void)plan;
+    if (pool->window_block_bytes > 0)
+        return check_window_blocks(pool, err);
+    uint64_t blocks = pool->kv_bytes / pool->block_bytes;
     if (blocks >= POOL_BLOCKS_MIN)
         return 0;
     return errmsg_set(err, -ENOMEM,
@@ -84,9 +115,11 @@ static int check_pool_context(const struct start_facts *facts, struct start_plan
                               struct errmsg *err)
 {
     const struct pool_request *pool = &facts->pool;
+    (void)plan;
+    if (pool->window_block_bytes > 0)
+        return check_window_context(pool, err);
     uint64_t blocks = pool->kv_bytes / pool->block_bytes;
     uint64_t needed = pool_plan_blocks_for(pool->context_asked);
-    (void)plan;
     if (pool->context_asked == 0 || needed <= blocks)
         return 0;
     return errmsg_set(err, -EINVAL,
@@ -115,7 +148,9 @@ static int plan_pool(const struct start_facts *facts, struct start_plan *plan, s
 static int check_memory(const struct start_facts *facts, struct start_plan *plan,
                         struct errmsg *err)
 {
-    uint64_t pool = (uint64_t)plan->pool.blocks * facts->pool.block_bytes * facts->ranks;
+    uint64_t pool = ((uint64_t)plan->pool.blocks * facts->pool.block_bytes +
+                     (uint64_t)plan->pool.window_blocks * facts->pool.window_block_bytes) *
+                    facts->ranks;
     uint64_t tier = facts->host_tier_bytes * facts->ranks;
 
     plan->bytes = pool + tier + facts->other_bytes;

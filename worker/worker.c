@@ -108,7 +108,9 @@ static int check_start(struct worker *worker, struct errmsg *err)
     const struct model_config *config = &worker->model->config;
     struct start_facts facts = {
         .pool = {settings->kv_bytes, rank_model_block_bytes(worker->model),
-                 settings->context_tokens, config->context_tokens, settings->sequences_max},
+                 settings->context_tokens, config->context_tokens, settings->sequences_max,
+                 rank_model_window_block_bytes(worker->model), worker->model->groups.window,
+                 settings->step_tokens_max},
         .step_tokens_max = settings->step_tokens_max,
         .ranks = settings->ranks,
         .host_tier_bytes = settings->host_tier_bytes,
@@ -137,13 +139,14 @@ static int open_model(struct worker *worker, struct errmsg *err)
         worker->file,
         0,
         settings->ranks,
-        {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads,
-         settings->isa}};
+        {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads, settings->isa},
+        worker_whole_windows(settings)};
     r = rank_model_open(&open, &worker->model, err);
     if (r < 0)
         return errmsg_prefix(err, r, "%s", worker->file);
     worker->info.model = worker->model;
     worker->info.block_bytes = rank_model_own_block_bytes(worker->model);
+    worker->info.window_block_bytes = rank_model_own_window_block_bytes(worker->model);
     return check_start(worker, err);
 }
 
@@ -165,10 +168,14 @@ static int open_card(struct worker *worker, struct errmsg *err)
 
 static struct rank_limits rank_limits(const struct worker *worker)
 {
-    return (struct rank_limits){
-        worker->info.step_tokens_max,      worker->settings->sequences_max,
-        worker->info.pool.context_tokens,  worker->info.pool.blocks,
-        worker->settings->rank_timeout_ms, worker->settings->host_tier_bytes};
+    return (struct rank_limits){worker->info.step_tokens_max,
+                                worker->settings->sequences_max,
+                                worker->info.pool.context_tokens,
+                                worker->model->groups.full_layers > 0 ? worker->info.pool.blocks
+                                                                      : 0,
+                                worker->settings->rank_timeout_ms,
+                                worker->settings->host_tier_bytes,
+                                worker->info.pool.window_blocks};
 }
 
 static int start_ranks(struct worker *worker, struct errmsg *err)
@@ -193,11 +200,13 @@ static int start_ranks(struct worker *worker, struct errmsg *err)
         mem_printf("--backend=%s", settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu"),
         mem_printf("--cpu-isa=%s", settings->isa),
         mem_printf("--host-tier-memory=%llu", (unsigned long long)limits.host_tier_bytes),
+        mem_printf("--disable-hybrid-kv-cache-manager=%s",
+                   settings->whole_windows ? "true" : "false"),
         mem_printf("--rank-timeout-ms=%u", settings->rank_timeout_ms),
         mem_printf("--log-level=%s", log_level_name((enum log_level)settings->log_level)),
         NULL};
     const struct ranks_settings start = {settings->ranks, worker->group_fd, limits.kv_blocks,
-                                         flags};
+                                         limits.window_blocks, flags};
     r = ranks_start(&start, &worker->ranks, err);
     for (char **flag = flags; *flag != NULL; flag++)
         mem_free(*flag);
@@ -217,6 +226,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
                       .waiting_max = settings->waiting_max,
                       .vocab_size = worker->model->config.vocab_size},
         .blocks = worker->info.pool.blocks,
+        .window_blocks = worker->info.pool.window_blocks,
         .host_tier_bytes = settings->host_tier_bytes,
         .rank_timeout_ms = settings->rank_timeout_ms,
         .prefix_caching = settings->prefix_caching,
@@ -325,14 +335,17 @@ static void log_start(const struct worker *worker)
 {
     const struct worker_info *info = &worker->info;
     const struct pool_plan *pool = &info->pool;
+    unsigned long long tokens = (unsigned long long)worker_info_blocks(info) * BLOCK_TOKENS;
     log_info("pool",
-             "blocks=%u tokens=%llu max_model_len=%u sequences_at_full_length=%u bytes=%llu "
+             "blocks=%u window_blocks=%u tokens=%llu max_model_len=%u sequences_at_full_length=%u "
+             "bytes=%llu window_bytes=%llu "
              "note=\"KV cache size: %llu tokens; Maximum concurrency for %u tokens per request: "
              "%.2fx\"",
-             pool->blocks, (unsigned long long)pool->blocks * BLOCK_TOKENS, pool->context_tokens,
-             pool->sequences_at_full_context, (unsigned long long)worker_info_kv_bytes(info),
-             (unsigned long long)pool->blocks * BLOCK_TOKENS, pool->context_tokens,
-             pool_plan_concurrency(pool));
+             info->model->groups.full_layers > 0 ? pool->blocks : 0, pool->window_blocks, tokens,
+             pool->context_tokens, pool->sequences_at_full_context,
+             (unsigned long long)worker_info_kv_bytes(info),
+             (unsigned long long)pool->window_blocks * info->window_block_bytes, tokens,
+             pool->context_tokens, pool_plan_concurrency(pool));
     log_info("memory", "resident_bytes_max=%llu note=\"this rank never holds more\"",
              (unsigned long long)worker_info_bytes_max(info));
     log_info("ready",

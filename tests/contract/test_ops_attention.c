@@ -99,6 +99,9 @@ static void run_step(struct world *w, const struct piece *pieces, uint32_t count
         row_first[i + 1] = rows;
         memcpy(table + i * w->table_stride, w->table + pieces[i].sequence * w->table_stride,
                w->table_stride * sizeof(*table));
+        uint32_t seen = step_first_block(pieces[i].first, w->shape.window);
+        for (uint32_t k = 0; k < seen; k++) /* given back: not even looked at */
+            table[i * w->table_stride + k] = UINT32_MAX;
     }
     uint32_t *position = mem_calloc(rows, sizeof(*position));
     float *qkv = mem_calloc((size_t)rows * columns, sizeof(*qkv));

@@ -16,6 +16,7 @@ void exact_counts_add(struct exact_counts *to, const struct exact_counts *from)
     to->evictions += from->evictions;
     to->hits += from->hits;
     to->copies += from->copies;
+    to->window_evictions += from->window_evictions;
     to->forks += from->forks;
     to->holds += from->holds;
     to->chunks += from->chunks;

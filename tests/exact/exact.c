@@ -25,6 +25,7 @@
 #define SEQUENCES_MAX 8u
 #define BLOCKS_MAX 96u /* of a schedule's pool */
 #define HOST_BLOCKS_MAX 32u
+#define WINDOW_BLOCKS_MAX 48u
 #define BLOCKS_ALONE (CONTEXT_TOKENS_MAX / BLOCK_TOKENS + 2)
 #define STEPS_MAX 100000u
 #define NEVER UINT32_MAX
@@ -65,6 +66,13 @@ static struct random random_of(const struct exact *exact, uint64_t kind, uint32_
 {
     const uint64_t key[3] = {exact->settings.seed, kind, number};
     return (struct random){.seed = XXH3_64bits(key, sizeof(key))};
+}
+
+/* Room for the window blocks of one sequence, at least; 0: no layer slides. */
+static uint32_t windows_alone(const struct exact *exact)
+{
+    uint32_t window = exact->ranks->model->groups.window;
+    return window > 0 ? window_blocks_of(window) + 2 : 0;
 }
 
 /* --- alone ----------------------------------------------------------------------------------- */
@@ -111,7 +119,8 @@ static int open_alone(struct exact *exact, struct errmsg *err)
                                                      .context_tokens_max = CONTEXT_TOKENS_MAX,
                                                      .waiting_max = 1,
                                                      .vocab_size = vocab_of(exact)},
-                                       .blocks = BLOCKS_ALONE};
+                                       .blocks = BLOCKS_ALONE,
+                                       .window_blocks = windows_alone(exact)};
     int r = play_open(&exact->alone, exact->ranks, &settings, err);
     exact->alone.on_row = keep_row;
     exact->alone.on_token = keep_token;
@@ -240,6 +249,20 @@ static uint32_t draw_blocks(const struct exact *exact, const struct schedule *sc
     return blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX;
 }
 
+/* Layers slide: from room for one sequence to more than all need; no tiers. */
+static void draw_windows(const struct exact *exact, struct schedule *schedule,
+                         struct random *random)
+{
+    uint32_t least = windows_alone(exact);
+    bool narrow = draw(random, 2) == 0;
+
+    ASSERT(least < WINDOW_BLOCKS_MAX);
+    schedule->engine.window_blocks =
+        least + draw(random, narrow ? least : WINDOW_BLOCKS_MAX - least);
+    if (draw(random, 4) == 0)
+        draw_rounds(schedule, random);
+}
+
 static void draw_schedule(const struct exact *exact, uint32_t number, struct schedule *schedule)
 {
     struct random random = random_of(exact, 's', number);
@@ -256,6 +279,10 @@ static void draw_schedule(const struct exact *exact, uint32_t number, struct sch
     engine->blocks = draw_blocks(exact, schedule, &random);
     engine->prefix_caching = draw(&random, 8) > 0;
     engine->eviction = eviction_policies[draw(&random, eviction_policies_count())];
+    if (windows_alone(exact) > 0) {
+        draw_windows(exact, schedule, &random);
+        return;
+    }
     if (!engine->prefix_caching || draw(&random, 2) == 0)
         return;
     engine->host_tier_bytes = ranks_host_bytes(exact->ranks, 1 + draw(&random, HOST_BLOCKS_MAX));
@@ -364,9 +391,12 @@ static void count_end(struct exact *exact, const struct play *play)
     struct exact_counts *counts = &exact->counts;
     struct scheduler_counts scheduler;
     struct block_counts blocks;
+    struct window_counts windows;
 
     scheduler_counts(play->engine->scheduler, &scheduler);
     block_pool_counts(play->engine->pool, &blocks);
+    window_get_counts(play->engine->pool, &windows);
+    counts->window_evictions += windows.lost_total;
     counts->schedules++;
     counts->sequences += play->parts_count;
     counts->preemptions += scheduler.preemptions_total;
@@ -469,7 +499,8 @@ int exact_open(const struct exact_settings *settings, struct exact **ret_exact, 
                                        .sequences_max = SEQUENCES_MAX,
                                        .context_tokens_max = CONTEXT_TOKENS_MAX,
                                        .kv_blocks = BLOCKS_MAX + 1,
-                                       .rank_timeout_ms = 60000};
+                                       .rank_timeout_ms = 60000,
+                                       .window_blocks = WINDOW_BLOCKS_MAX + 1};
     struct exact *exact = mem_zalloc(sizeof(*exact));
     exact->settings = *settings;
     exact->world = NEVER;

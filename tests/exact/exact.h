@@ -22,7 +22,7 @@
 struct exact;
 
 struct exact_settings {
-    const char *model; /* a GGUF file; outlives the struct exact */
+    const char *model; /* a GGUF file or a folder; outlives the struct exact */
     uint32_t ranks;    /* 1..TP_RANKS_MAX */
     uint32_t threads;  /* of each rank */
     uint64_t seed;
@@ -41,6 +41,7 @@ struct exact_counts {
     uint64_t holds;  /* sequences that waited for a prefix that another one computed */
     uint64_t chunks; /* parts of prompts that were not the last */
     uint64_t cancels;
+    uint64_t window_evictions;        /* blocks */
     uint64_t tier_stores, tier_loads; /* blocks, to and from the host tier */
 };
 

@@ -68,35 +68,49 @@ static int fill_last_block(struct ranks_of *ranks)
 {
     uint32_t ids[KV_BLOCK_TOKENS], position[KV_BLOCK_TOKENS];
     const uint32_t row_first[2] = {0, KV_BLOCK_TOKENS}, table[1] = {ranks->limits.kv_blocks - 1};
+    const uint32_t window_table[1] = {ranks->limits.window_blocks - 1};
+    const struct layer_groups *groups = &ranks->model->groups;
     for (uint32_t i = 0; i < KV_BLOCK_TOKENS; i++) {
         ids[i] = ranks->model->config.vocab_size - 1 - i;
         position[i] = i;
     }
-    struct step_descriptor descriptor = {.kind = STEP_FORWARD,
-                                         .step = {.rows = KV_BLOCK_TOKENS,
-                                                  .sequences = 1,
-                                                  .ids = ids,
-                                                  .position = position,
-                                                  .row_first = row_first,
-                                                  .table = table,
-                                                  .table_stride = 1}};
+    struct step_descriptor descriptor = {
+        .kind = STEP_FORWARD,
+        .step = {.rows = KV_BLOCK_TOKENS,
+                 .sequences = 1,
+                 .ids = ids,
+                 .position = position,
+                 .row_first = row_first,
+                 .table = groups->full_layers > 0 ? table : NULL,
+                 .window_table = groups->window_layers > 0 ? window_table : NULL,
+                 .table_stride = 1}};
     return forward(ranks, &descriptor);
 }
 
-int ranks_scribble(struct ranks_of *ranks)
+/* Blocks [0, last) get what block `last` holds. */
+static int scribble(struct ranks_of *ranks, uint32_t last, uint32_t window)
 {
     struct step_copy copies[32];
-    uint32_t last = ranks->limits.kv_blocks - 1, most = ranks->limits.sequences_max;
+    uint32_t most = ranks->limits.sequences_max;
     int r = 0;
     ASSERT(most <= sizeof(copies) / sizeof(copies[0]));
     for (uint32_t to = 0; to < last && r == 0;) {
         uint32_t count = 0;
         for (; count < most && to < last; count++)
-            copies[count] = (struct step_copy){last, to++, KV_BLOCK_TOKENS};
+            copies[count] = (struct step_copy){last, to++, KV_BLOCK_TOKENS, window};
         struct step_descriptor descriptor = {
             .kind = STEP_FORWARD, .copies = copies, .copies_count = count};
         r = forward(ranks, &descriptor);
     }
+    return r;
+}
+
+int ranks_scribble(struct ranks_of *ranks)
+{
+    const struct layer_groups *groups = &ranks->model->groups;
+    int r = groups->full_layers > 0 ? scribble(ranks, ranks->limits.kv_blocks - 1, 0) : 0;
+    if (r == 0 && groups->window_layers > 0)
+        r = scribble(ranks, ranks->limits.window_blocks - 1, 1);
     return r;
 }
 
@@ -114,7 +128,8 @@ int ranks_open(const struct rank_model_settings *settings, const struct rank_lim
     ranks->limits = *limits;
     int r = rank_model_open(&ranks->settings, &ranks->model, err);
     if (r == 0)
-        ranks->limits.host_tier_bytes = ranks_host_bytes(ranks, host_blocks);
+        ranks->limits.host_tier_bytes =
+            ranks->model->groups.window > 0 ? 0 : ranks_host_bytes(ranks, host_blocks);
     if (r == 0 && settings->ranks > 1)
         r = start_threads(ranks, err);
     if (r == 0)

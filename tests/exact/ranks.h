@@ -23,8 +23,9 @@ struct ranks_of {
     struct rank_thread threads[TP_RANKS_MAX];
 };
 
-/* settings->rank and limits->host_tier_bytes are not looked at: the host tier has host_blocks. The
- * last of limits->kv_blocks is kept for ranks_scribble. */
+/* settings->rank and limits->host_tier_bytes are not looked at: the host tier has host_blocks,
+ * or 0 where layers slide. The last of limits->kv_blocks and of window_blocks is kept for
+ * ranks_scribble. */
 int ranks_open(const struct rank_model_settings *settings, const struct rank_limits *limits,
                uint32_t host_blocks, struct ranks_of **ret_ranks, struct errmsg *err);
 /* engine_settings.host_tier_bytes for a tier of so many blocks. */

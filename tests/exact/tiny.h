@@ -10,6 +10,9 @@
 
 #define TINY_F32 SHARED_DIR "/golden/tiny/llama-gguf-f32/model.gguf"
 #define TINY_Q8_0 SHARED_DIR "/golden/tiny/llama-gguf-q8_0/model.gguf"
+#define TINY_MISTRAL SHARED_DIR "/golden/tiny/mistral"
+#define TINY_GEMMA2 SHARED_DIR "/golden/tiny/gemma2"
+#define TINY_GEMMA3 SHARED_DIR "/golden/tiny/gemma3"
 #define SKIPPED 77
 
 static inline struct exact *tiny_open(const char *model, uint32_t ranks, uint64_t seed)

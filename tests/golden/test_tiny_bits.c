@@ -35,6 +35,8 @@ static const char *const folders[] = {"llama",
                                       "llama-gguf-q8_0/model.gguf"};
 #define FOLDERS (sizeof(folders) / sizeof(folders[0]))
 
+#define WINDOW_BLOCKS 30u
+
 /* One rank with everything it needs. */
 struct model {
     struct model_source *source;
@@ -46,8 +48,8 @@ struct model {
     struct decoder *decoder;
 };
 
-static int model_open(struct model *m, const char *folder, const char *backend, unsigned threads,
-                      struct group *group, uint32_t ranks)
+static int model_open_as(struct model *m, const char *folder, const char *backend, unsigned threads,
+                         struct group *group, uint32_t ranks, bool whole_windows)
 {
     struct errmsg err = {""};
     char path[512];
@@ -80,8 +82,16 @@ static int model_open(struct model *m, const char *folder, const char *backend, 
                                              .rows_max = ROWS_MAX,
                                              .outputs_max = ROWS_MAX,
                                              .positions_max = ROWS_MAX,
-                                             .kv_blocks = BLOCKS};
+                                             .kv_blocks = BLOCKS,
+                                             .window_blocks = WINDOW_BLOCKS,
+                                             .groups = layer_groups_of(&m->config, whole_windows)};
     return decoder_new(&decoder, &m->decoder, &err);
+}
+
+static int model_open(struct model *m, const char *folder, const char *backend, unsigned threads,
+                      struct group *group, uint32_t ranks)
+{
+    return model_open_as(m, folder, backend, threads, group, ranks, true);
 }
 
 static void model_close(struct model *m)
@@ -101,18 +111,34 @@ struct prompts {
     float *logits[PROMPTS]; /* [count, VOCAB] */
 };
 
+/* Window blocks of prompt p from the first one on that its rows see; no block before. They go round
+ * in a third of WINDOW_BLOCKS: what the window has passed is written over. */
+static void fill_windows(const struct model *m, uint32_t p, uint32_t first, uint32_t count,
+                         uint32_t *table)
+{
+    uint32_t seen = step_first_block(first, m->config.window);
+    for (uint32_t k = 0; k < STRIDE; k++)
+        table[k] = UINT32_MAX;
+    for (uint32_t k = seen; k * KV_BLOCK_TOKENS < first + count; k++) {
+        assert_true(k - seen < WINDOW_BLOCKS / PROMPTS);
+        table[k] = k % (WINDOW_BLOCKS / PROMPTS) * PROMPTS + p;
+    }
+}
+
 /* Rows [first, first + count) of some prompts in one step; block tables are scattered. */
 static void run_step(struct model *m, const struct prompts *prompts, const uint32_t *first,
                      const uint32_t *count)
 {
     uint32_t ids[ROWS_MAX], position[ROWS_MAX], out_row[ROWS_MAX], row_first[PROMPTS + 1] = {0};
-    uint32_t table[PROMPTS * STRIDE], sequences = 0, rows = 0, which[PROMPTS];
+    uint32_t table[PROMPTS * STRIDE], window_table[PROMPTS * STRIDE], sequences = 0, rows = 0,
+                                                                      which[PROMPTS];
     float *logits = mem_calloc((size_t)ROWS_MAX * VOCAB, sizeof(*logits));
     for (uint32_t p = 0; p < PROMPTS; p++) {
         if (count[p] == 0)
             continue;
         for (uint32_t k = 0; k < STRIDE; k++)
             table[sequences * STRIDE + k] = BLOCKS - 1 - (k * PROMPTS + p);
+        fill_windows(m, p, first[p], count[p], window_table + (size_t)sequences * STRIDE);
         for (uint32_t i = 0; i < count[p]; i++, rows++) {
             ids[rows] = prompts->ids[p][first[p] + i];
             position[rows] = first[p] + i;
@@ -127,6 +153,7 @@ static void run_step(struct model *m, const struct prompts *prompts, const uint3
                               .position = position,
                               .row_first = row_first,
                               .table = table,
+                              .window_table = window_table,
                               .table_stride = STRIDE,
                               .out_row = out_row,
                               .outputs = rows};
@@ -189,7 +216,7 @@ static void free_prompts(struct prompts *prompts)
     }
 }
 
-static void compare_batch(const char *folder, const char *backend)
+static void compare_batch(const char *folder, const char *backend, bool whole_windows)
 {
     struct prompts alone, batched;
     struct model m;
@@ -198,7 +225,8 @@ static void compare_batch(const char *folder, const char *backend)
     assert_int_equal(model_open(&m, folder, backend, 1, NULL, 1), 0);
     run_alone(&m, &alone);
     model_close(&m);
-    assert_int_equal(model_open(&m, folder, backend, 2, NULL, 1), 0);
+    assert_int_equal(model_open_as(&m, folder, backend, 2, NULL, 1, whole_windows), 0);
+    assert_int_equal(m.decoder->window_kv == NULL, whole_windows);
     run_batched(&m, &batched);
     model_close(&m);
     for (uint32_t p = 0; p < PROMPTS; p++) {
@@ -213,8 +241,18 @@ static void compare_batch(const char *folder, const char *backend)
 static void test_logits_when_batched_have_the_bits_of_the_prompt_alone(void **state)
 {
     for (size_t f = 0; f < FOLDERS; f++) {
-        compare_batch(folders[f], "ref");
-        compare_batch(folders[f], "cpu");
+        compare_batch(folders[f], "ref", true);
+        compare_batch(folders[f], "cpu", true);
+    }
+}
+
+/* Against masks over whole KV: with blocks of the window alone, written over behind it. */
+static void test_logits_when_windows_are_given_back_have_the_same_bits(void **state)
+{
+    static const char *const sliding[] = {"mistral", "gemma2", "gemma3"};
+    for (size_t f = 0; f < 3; f++) {
+        compare_batch(sliding[f], "ref", false);
+        compare_batch(sliding[f], "cpu", false);
     }
 }
 
@@ -310,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_when_batched_have_the_bits_of_the_prompt_alone),
+        cmocka_unit_test(test_logits_when_windows_are_given_back_have_the_same_bits),
         cmocka_unit_test(test_ranks_after_all_layers_hold_the_same_bits),
     };
     json_t *golden = golden_read_json(SHARED_DIR "/golden/tiny/llama/golden.json");

@@ -10,6 +10,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "worker/kv/window_blocks.h"
 
 int batch_init(struct batch *batch, uint32_t rows_max, uint32_t sequences_max, uint32_t table_max,
                struct errmsg *err)
@@ -24,12 +25,26 @@ int batch_init(struct batch *batch, uint32_t rows_max, uint32_t sequences_max, u
                        .row_first = mem_calloc(sequences_max + 1, sizeof(uint32_t)),
                        .table = table,
                        .out_row = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(uint32_t)),
-                       .copies = mem_calloc(sequences_max, sizeof(struct step_copy)),
+                       .copies = mem_calloc(2 * (size_t)sequences_max, sizeof(struct step_copy)),
                        .out_entry = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(uint32_t)),
                        .out_score = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(bool)),
                        .rows_max = rows_max,
                        .sequences_max = sequences_max,
-                       .table_max = table_max};
+                       .table_max = table_max,
+                       .full = true};
+    return 0;
+}
+
+int batch_add_windows(struct batch *batch, const struct block_pool *pool, bool all,
+                      struct errmsg *err)
+{
+    void *table = NULL;
+    size_t table_bytes = (size_t)batch->sequences_max * batch->table_max * sizeof(uint32_t);
+    if (mem_map(table_bytes, &table) < 0)
+        return errmsg_set(err, -ENOMEM, "window tables of a step: %zu bytes", table_bytes);
+    batch->window_table = table;
+    batch->windows = pool;
+    batch->full = !all;
     return 0;
 }
 
@@ -40,6 +55,9 @@ void batch_done(struct batch *batch)
     mem_free(batch->row_first);
     if (batch->table != NULL)
         mem_unmap(batch->table, (size_t)batch->sequences_max * batch->table_max * sizeof(uint32_t));
+    if (batch->window_table != NULL)
+        mem_unmap(batch->window_table,
+                  (size_t)batch->sequences_max * batch->table_max * sizeof(uint32_t));
     mem_free(batch->out_row);
     mem_free(batch->copies);
     mem_free(batch->out_entry);
@@ -63,7 +81,8 @@ static void point_at_arrays(struct batch *batch, uint32_t rows, uint32_t sequenc
                                            .ids = batch->ids,
                                            .position = batch->position,
                                            .row_first = batch->row_first,
-                                           .table = batch->table,
+                                           .table = batch->full ? batch->table : NULL,
+                                           .window_table = batch->window_table,
                                            .table_stride = stride,
                                            .out_row = batch->out_row,
                                            .outputs = outputs};
@@ -95,6 +114,35 @@ static void add_outputs(struct batch *batch, const struct plan_entry *entry, uin
     batch->out_row[(*outputs)++] = row + entry->rows - 1;
 }
 
+/* Window blocks of the entry's row of the table; what its rows do not see names no block. */
+static void fill_windows(struct batch *batch, const struct plan_entry *entry, uint32_t *table,
+                         uint32_t stride)
+{
+    const struct block_table *blocks = &entry->sequence->table;
+    uint32_t end = entry_blocks(entry);
+    ASSERT(blocks->window_first <=
+           window_first_block(window_tokens(batch->windows), entry->first_position));
+    ASSERT(end <= blocks->window_end);
+    for (uint32_t i = 0; i < stride; i++)
+        table[i] = i >= blocks->window_first && i < end
+                       ? window_of_block(batch->windows, blocks->ids[i])
+                       : BLOCK_NONE;
+}
+
+static uint32_t add_copies(struct batch *batch, const struct step_plan *plan)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->copies_count; i++) {
+        const struct plan_copy *copy = &plan->copies[i];
+        if (batch->full)
+            batch->copies[count++] = (struct step_copy){copy->from, copy->to, copy->tokens, 0};
+        if (batch->windows != NULL)
+            batch->copies[count++] =
+                (struct step_copy){copy->window_from, copy->window_to, copy->tokens, 1};
+    }
+    return count;
+}
+
 void batch_build(struct batch *batch, const struct step_plan *plan)
 {
     uint32_t rows = 0, outputs = 0, stride = 1;
@@ -120,15 +168,14 @@ void batch_build(struct batch *batch, const struct step_plan *plan)
                entry_blocks(entry) * sizeof(uint32_t));
         memset(batch->table + (size_t)s * stride + entry_blocks(entry), 0,
                (stride - entry_blocks(entry)) * sizeof(uint32_t));
+        if (batch->windows != NULL)
+            fill_windows(batch, entry, batch->window_table + (size_t)s * stride, stride);
         add_outputs(batch, entry, s, rows, &outputs);
         rows += entry->rows;
     }
     ASSERT(rows == plan->rows);
     batch->row_first[plan->entries_count] = rows;
-    for (uint32_t i = 0; i < plan->copies_count; i++)
-        batch->copies[i] =
-            (struct step_copy){plan->copies[i].from, plan->copies[i].to, plan->copies[i].tokens};
-    point_at_arrays(batch, rows, plan->entries_count, outputs, stride, plan->copies_count);
+    point_at_arrays(batch, rows, plan->entries_count, outputs, stride, add_copies(batch, plan));
 }
 
 void batch_build_warm_up(struct batch *batch, uint32_t rows)
@@ -140,6 +187,8 @@ void batch_build_warm_up(struct batch *batch, uint32_t rows)
         batch->position[i] = i;
     for (uint32_t i = 0; i < blocks; i++)
         batch->table[i] = i;
+    if (batch->windows != NULL)
+        memcpy(batch->window_table, batch->table, blocks * sizeof(uint32_t));
     batch->row_first[0] = 0;
     batch->row_first[1] = rows;
     batch->out_row[0] = rows - 1;

@@ -50,9 +50,12 @@ static struct rank_limits limits_of(const struct engine_settings *settings)
     return (struct rank_limits){.rows_max = settings->scheduler.step_tokens_max,
                                 .sequences_max = settings->scheduler.sequences_max,
                                 .context_tokens_max = settings->scheduler.context_tokens_max,
-                                .kv_blocks = settings->blocks,
+                                .kv_blocks = settings->model->groups.full_layers > 0
+                                                 ? settings->blocks
+                                                 : 0, /* books only */
                                 .rank_timeout_ms = settings->rank_timeout_ms,
-                                .host_tier_bytes = settings->host_tier_bytes};
+                                .host_tier_bytes = settings->host_tier_bytes,
+                                .window_blocks = settings->window_blocks};
 }
 
 /* Pool, tiers and scheduler, which know of each other by callbacks only. */
@@ -67,6 +70,8 @@ static int make_books(struct engine *engine, struct errmsg *err)
         .prefix_caching = settings->prefix_caching,
         .eviction = settings->eviction,
         .pinned_blocks_max = settings->blocks / PINNED_PART,
+        .window_tokens = settings->model->groups.window,
+        .window_blocks = settings->window_blocks,
         .events = kv_events_callbacks(&engine->kv_events),
     };
     int r = 0;
@@ -115,6 +120,9 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     if (r == 0)
         r = batch_init(&engine->batch, sched->step_tokens_max, sched->sequences_max, table_max,
                        err);
+    if (r == 0 && settings->window_blocks > 0)
+        r = batch_add_windows(&engine->batch, engine->pool,
+                              settings->model->groups.full_layers == 0, err);
     engine->logits_bytes = engine_logits_bytes(sched->sequences_max, &settings->model->config);
     if (r == 0 && mem_map(engine->logits_bytes, &logits) < 0)
         r = errmsg_set(err, -ENOMEM, "logits of %u sequences: %zu bytes", sched->sequences_max,

@@ -14,6 +14,7 @@
 #include "proto/base/metrics.h"
 #include "worker/engine/outbox.h"
 #include "worker/engine/rank_model.h"
+#include "worker/kv/window_blocks.h"
 #include "worker/sched/scheduler.h"
 
 #define ENGINE_COMMANDS_MAX 4096u
@@ -28,8 +29,8 @@ struct engine_settings {
     struct group *group;      /* NULL with one rank */
     struct metrics *metrics;  /* over worker_metric_specs */
     struct scheduler_settings scheduler;
-    uint32_t blocks;
-    uint64_t host_tier_bytes; /* per rank, 0: no tier */
+    uint32_t blocks, window_blocks; /* the second where layers of the model slide, else 0 */
+    uint64_t host_tier_bytes;       /* per rank, 0: no tier */
     uint32_t rank_timeout_ms;
     bool prefix_caching;
     const struct eviction_policy *eviction; /* NULL: the default */
@@ -40,6 +41,7 @@ struct engine_settings {
 struct engine_status {
     struct scheduler_counts counts;
     struct block_counts blocks;
+    struct window_counts windows;
     struct tier_counts tiers;
     uint64_t steps, step_rows;
     bool draining;

@@ -46,6 +46,7 @@ struct engine {
     struct output *open;             /* STEP being filled, NULL: no items yet */
     struct scheduler_counts counted; /* what the metrics already hold */
     struct block_counts counted_blocks;
+    uint64_t counted_windows_lost;
     const struct grammar_machine *grammars; /* NULL: no guided answer yet */
     struct grammar_machine_counts counted_grammars;
     struct tier_counts counted_tiers;
@@ -73,13 +74,25 @@ void engine_flush(struct engine *engine);
 void engine_answer(struct engine *engine, uint32_t client, char *text);
 void engine_update_status(struct engine *engine);
 
+/* kv_counts.c: what lies in KV memory. ret_blocks->total.. are window blocks where every layer
+ * slides. */
+void engine_kv_counts(const struct engine *engine, struct block_counts *ret_blocks,
+                      struct window_counts *ret_windows);
+/* Bytes of this rank in blocks that are not EMPTY; from engine_kv_counts. */
+double engine_kv_bytes(const struct engine *engine, const struct block_counts *blocks,
+                       const struct window_counts *windows);
+void engine_set_kv_gauges(struct engine *engine, const struct block_counts *blocks,
+                          const struct window_counts *windows);
+/* Fields of an open JSON object; none where no layer slides. */
+void engine_append_windows(const struct engine *engine, struct buffer *out);
+
 /* tiers.c: what the plan wants copied between pool and tiers goes with the step. */
 void engine_add_tier_ops(struct engine *engine);
 /* After the forward pass, before the commit. */
 void engine_tier_step_done(struct engine *engine, const struct step_plan *plan);
 void engine_count_cached(struct engine *engine, const struct scheduler_counts *now,
                          const struct scheduler_counts *then);
-void engine_count_tiers(struct engine *engine, const struct block_counts *blocks,
+void engine_count_tiers(struct engine *engine, const struct engine_status *status,
                         struct tier_counts *ret_counts);
 void engine_append_tiers(struct engine *engine, struct buffer *out);
 

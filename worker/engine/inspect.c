@@ -38,7 +38,8 @@ static bool append_sequence(const struct sequence *seq, void *user)
 static void append_blocks(struct engine *engine, struct buffer *out)
 {
     struct block_counts counts;
-    block_pool_counts(engine->pool, &counts);
+    struct window_counts windows;
+    engine_kv_counts(engine, &counts, &windows);
     double total = counts.total;
     buffer_printf(
         out,
@@ -48,7 +49,7 @@ static void append_blocks(struct engine *engine, struct buffer *out)
         "\"evictions\":%llu,\"evicted_capacity\":%llu,\"evicted_abandoned\":%llu,"
         "\"evicted_one_shot\":%llu,\"reset\":%llu,\"lookups\":%llu,\"hits\":%llu,\"kv_sequence\":%"
         "llu,"
-        "\"kv_blocks\":%llu,\"kv_digest\":\"%016llx\"}",
+        "\"kv_blocks\":%llu,\"kv_digest\":\"%016llx\"",
         counts.total, counts.empty, counts.private_, counts.shared, counts.cached, counts.pins,
         counts.pinned, (counts.private_ + counts.shared) / total, counts.cached / total,
         counts.empty / total, (unsigned long long)counts.evictions_total,
@@ -58,6 +59,8 @@ static void append_blocks(struct engine *engine, struct buffer *out)
         (unsigned long long)counts.lost[BLOCK_LOST_RESET], (unsigned long long)counts.lookups_total,
         (unsigned long long)counts.hits_total, (unsigned long long)engine->kv_events.sequence,
         (unsigned long long)engine->kv_events.blocks, (unsigned long long)engine->kv_events.digest);
+    engine_append_windows(engine, out);
+    buffer_append_char(out, '}');
 }
 
 static void append_block_dump(struct engine *engine, struct buffer *out)

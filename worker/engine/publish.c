@@ -233,9 +233,10 @@ void engine_update_status(struct engine *engine)
                                    .step_seconds = engine->step_seconds,
                                    .prefill_seconds_per_token = engine->prefill_seconds_per_token};
     scheduler_counts(engine->scheduler, &status.counts);
-    block_pool_counts(engine->pool, &status.blocks);
+    engine_kv_counts(engine, &status.blocks, &status.windows);
     count_up(engine, &status.counts, &status.blocks);
-    engine_count_tiers(engine, &status.blocks, &status.tiers);
+    engine_count_tiers(engine, &status, &status.tiers);
+    engine_set_kv_gauges(engine, &status.blocks, &status.windows);
     count_masks(engine);
     metrics_set(metrics, WM_RUNNING, 0, status.counts.running);
     metrics_set(metrics, WM_WAITING, 0, status.counts.waiting);
@@ -244,13 +245,7 @@ void engine_update_status(struct engine *engine)
     metrics_set(metrics, WM_WAITING_BY_REASON, WM_WAIT_DEFERRED, status.counts.waiting_deferred);
     metrics_set(metrics, WM_PENDING_PREFILL_TOKENS, 0,
                 (double)status.counts.pending_prefill_tokens);
-    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_EMPTY, status.blocks.empty);
-    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_PRIVATE, status.blocks.private_);
-    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_SHARED, status.blocks.shared);
-    metrics_set(metrics, WM_BLOCKS, WM_BLOCK_CACHED, status.blocks.cached);
     metrics_set(metrics, WM_PINNED_BLOCKS, 0, status.blocks.pinned);
-    metrics_set(metrics, WM_KV_USAGE_RATIO, 0,
-                (double)(status.blocks.private_ + status.blocks.shared) / status.blocks.total);
     metrics_set(metrics, WM_DRAINING, 0, status.draining);
     (void)pthread_mutex_lock(&engine->status_lock);
     engine->status = status;

@@ -17,6 +17,8 @@ int rank_model_open(const struct rank_model_settings *settings, struct rank_mode
     if (r == 0)
         r = model_config_read(model->source, &model->config, err);
     if (r == 0)
+        model->groups = layer_groups_of(&model->config, settings->whole_windows);
+    if (r == 0)
         r = shard_compute(&model->config, settings->rank, settings->ranks, &model->shard, err);
     if (r == 0)
         r = backend_open(&settings->backend, &model->backend, err);
@@ -28,10 +30,19 @@ int rank_model_open(const struct rank_model_settings *settings, struct rank_mode
     return 0;
 }
 
+static size_t own_bytes(const struct rank_model *model, uint32_t layers)
+{
+    return op_kv_block_bytes(model->backend, layers, model->shard.kv_count, model->config.head_dim);
+}
+
 size_t rank_model_own_block_bytes(const struct rank_model *model)
 {
-    return op_kv_block_bytes(model->backend, model->config.layers, model->shard.kv_count,
-                             model->config.head_dim);
+    return own_bytes(model, model->groups.full_layers);
+}
+
+size_t rank_model_own_window_block_bytes(const struct rank_model *model)
+{
+    return own_bytes(model, model->groups.window_layers);
 }
 
 int rank_model_load(struct rank_model *model, const struct rank_limits *limits, struct group *group,
@@ -54,14 +65,18 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
                                              .rows_max = limits->rows_max,
                                              .outputs_max = limits->sequences_max + SCORED_ROWS_MAX,
                                              .positions_max = limits->context_tokens_max,
-                                             .kv_blocks = limits->kv_blocks};
+                                             .kv_blocks = limits->kv_blocks,
+                                             .window_blocks = limits->window_blocks,
+                                             .groups = model->groups};
     r = decoder_new(&decoder, &model->decoder, err);
     if (r == 0)
         r = tier_slots_init(&model->tier_slots, rank_model_tiers(model, limits).host_slots,
                             rank_model_own_block_bytes(model), err);
     if (r == 0 && group != NULL)
         group_set_bytes(group, model->weights->bytes,
-                        (uint64_t)limits->kv_blocks * rank_model_own_block_bytes(model));
+                        (uint64_t)limits->kv_blocks * rank_model_own_block_bytes(model) +
+                            (uint64_t)limits->window_blocks *
+                                rank_model_own_window_block_bytes(model));
     return r;
 }
 
@@ -81,18 +96,28 @@ void rank_model_close(struct rank_model *model)
     mem_free(model);
 }
 
-size_t rank_model_block_bytes(const struct rank_model *model)
+static size_t most_bytes(const struct rank_model *model, uint32_t layers)
 {
     size_t bytes_max = 0;
     for (uint32_t rank = 0; rank < model->shard.ranks; rank++) {
         struct shard shard;
         int r = shard_compute(&model->config, rank, model->shard.ranks, &shard, NULL);
         ASSERT(r == 0);
-        size_t bytes = op_kv_block_bytes(model->backend, model->config.layers, shard.kv_count,
-                                         model->config.head_dim);
+        size_t bytes =
+            op_kv_block_bytes(model->backend, layers, shard.kv_count, model->config.head_dim);
         bytes_max = bytes > bytes_max ? bytes : bytes_max;
     }
     return bytes_max;
+}
+
+size_t rank_model_block_bytes(const struct rank_model *model)
+{
+    return most_bytes(model, model->groups.full_layers);
+}
+
+size_t rank_model_window_block_bytes(const struct rank_model *model)
+{
+    return most_bytes(model, model->groups.window_layers);
 }
 
 static uint32_t table_max(const struct rank_limits *limits)
@@ -117,14 +142,17 @@ struct group_limits rank_model_group_limits(const struct rank_model *model,
     const struct step_sizes sizes = {.rows = limits->rows_max,
                                      .sequences = limits->sequences_max,
                                      .table = table_max(limits),
-                                     .copies = limits->sequences_max,
+                                     .copies = 2 * limits->sequences_max,
+                                     .tables = model->groups.window_layers > 0 ? 2 : 1,
                                      .tier_ops = tier_ops_max(&tiers)};
     return (struct group_limits){
         .ranks = model->shard.ranks,
         .step_bytes_max = step_ring_bytes_max(&sizes),
         .reduce_floats_max = (size_t)limits->rows_max * model->config.hidden,
         .ids_max = model->config.vocab_size,
-        .blocks_max = limits->kv_blocks,
+        .blocks_max = model->groups.full_layers > 0 ? limits->kv_blocks : 0,
+        .window_tokens = model->groups.window,
+        .window_blocks_max = model->groups.window_layers > 0 ? limits->window_blocks : 0,
         .tier_slots = tiers.host_slots,
         .step_deadline_ms = limits->rank_timeout_ms,
     };
@@ -148,7 +176,10 @@ int rank_model_forward(struct rank_model *model, const struct step_descriptor *d
     apply_tier_ops(model, descriptor);
     for (uint32_t i = 0; i < descriptor->copies_count; i++) {
         const struct step_copy *copy = &descriptor->copies[i];
-        decoder_copy_block(model->decoder, copy->from, copy->to, copy->tokens);
+        if (copy->window != 0)
+            decoder_copy_window_block(model->decoder, copy->from, copy->to, copy->tokens);
+        else
+            decoder_copy_block(model->decoder, copy->from, copy->to, copy->tokens);
     }
     return decoder_forward(model->decoder, &descriptor->step, ret_logits);
 }

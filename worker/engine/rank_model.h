@@ -20,6 +20,7 @@
 struct rank_model {
     struct model_source *source;
     struct model_config config;
+    struct layer_groups groups;
     struct shard shard;
     struct backend *backend;
     struct weights *weights; /* these from rank_model_load on */
@@ -33,6 +34,7 @@ struct rank_model_settings {
     const char *path; /* a GGUF file, or a Hugging Face folder */
     uint32_t rank, ranks;
     struct backend_settings backend;
+    bool whole_windows; /* layers that slide keep all of their KV: one group of layers */
 };
 
 /* 0; the loader's or the backend's error. */
@@ -43,6 +45,7 @@ struct rank_limits {
     uint32_t rows_max, sequences_max, context_tokens_max, kv_blocks;
     uint32_t rank_timeout_ms;
     uint64_t host_tier_bytes; /* per rank */
+    uint32_t window_blocks;   /* of the layers that slide; kv_blocks are of the others */
 };
 
 /* group: NULL with one rank; outlives the model. */
@@ -50,10 +53,13 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
                     struct errmsg *err);
 void rank_model_close(struct rank_model *model); /* NULL is fine */
 
-/* KV bytes of a block on the rank that holds the most KV heads. */
+/* KV bytes of a block, and of a window block, on the rank that holds the most KV heads. 0: there
+ * are no such layers. */
 size_t rank_model_block_bytes(const struct rank_model *model);
+size_t rank_model_window_block_bytes(const struct rank_model *model);
 /* Of this rank. */
 size_t rank_model_own_block_bytes(const struct rank_model *model);
+size_t rank_model_own_window_block_bytes(const struct rank_model *model);
 /* The tiers that these limits ask for. */
 struct tier_settings rank_model_tiers(const struct rank_model *model,
                                       const struct rank_limits *limits);

@@ -51,26 +51,27 @@ void engine_count_cached(struct engine *engine, const struct scheduler_counts *n
                 (double)(now->tier_asked_tokens_total - then->tier_asked_tokens_total));
 }
 
-static void set_pool(struct engine *engine, const struct block_counts *blocks)
+static void set_pool(struct engine *engine, const struct engine_status *status)
 {
+    const struct block_counts *blocks = &status->blocks;
     struct metrics *metrics = engine->settings.metrics;
     double used = blocks->total - blocks->empty;
 
     metrics_set(metrics, WM_TIER_BLOCKS, WM_TIER_POOL, used);
     metrics_set(metrics, WM_TIER_BLOCKS_MAX, WM_TIER_POOL, blocks->total);
     metrics_set(metrics, WM_TIER_BYTES, WM_TIER_POOL,
-                used * (double)rank_model_own_block_bytes(engine->settings.model));
+                engine_kv_bytes(engine, blocks, &status->windows));
     metrics_set(metrics, WM_TIER_UP, WM_TIER_POOL, engine->settings.prefix_caching);
 }
 
-void engine_count_tiers(struct engine *engine, const struct block_counts *blocks,
+void engine_count_tiers(struct engine *engine, const struct engine_status *status,
                         struct tier_counts *ret_counts)
 {
     struct metrics *metrics = engine->settings.metrics;
     const struct tier_counts then = engine->counted_tiers;
     struct tier_counts *now = &engine->counted_tiers;
 
-    set_pool(engine, blocks);
+    set_pool(engine, status);
     if (engine->tier != NULL) {
         tier_get_counts(engine->tier, now);
         metrics_set(metrics, WM_TIER_BLOCKS, WM_TIER_HOST, now->host_used);
@@ -91,10 +92,11 @@ void engine_append_tiers(struct engine *engine, struct buffer *out)
 {
     struct scheduler_counts counts;
     struct block_counts blocks;
+    struct window_counts windows;
     struct tier_counts tiers = {0};
 
     scheduler_counts(engine->scheduler, &counts);
-    block_pool_counts(engine->pool, &blocks);
+    engine_kv_counts(engine, &blocks, &windows);
     if (engine->tier != NULL)
         tier_get_counts(engine->tier, &tiers);
     buffer_printf(out,

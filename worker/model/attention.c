@@ -153,8 +153,12 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
     if (r < 0)
         return r;
     if (heads->q_heads > 0) {
-        op_rope(s->backend, &qkv, heads, rope, decoder->kv, layer, step);
-        op_attention(s->backend, &out, &qkv, heads, decoder->kv, layer, step, &rule);
+        bool slides = decoder_slides(decoder, layer);
+        struct kv_pool *kv = slides ? decoder->window_kv : decoder->kv;
+        struct step own = *step;
+        own.table = slides ? step->window_table : step->table;
+        op_rope(s->backend, &qkv, heads, rope, kv, decoder->kv_layer[layer], &own);
+        op_attention(s->backend, &out, &qkv, heads, kv, decoder->kv_layer[layer], &own, &rule);
         if (c->value_dim < c->head_dim)
             out = close_gaps(decoder, &out);
     }

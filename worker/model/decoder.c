@@ -138,13 +138,28 @@ static void make_rope(struct decoder *decoder, float *full, float *local)
                                          .interleaved = model_has(c, MODEL_INTERLEAVED)};
 }
 
-static int make_kv(struct decoder *decoder, struct errmsg *err)
+static int make_pool(struct decoder *decoder, uint32_t blocks, uint32_t layers,
+                     struct kv_pool **ret_pool, struct errmsg *err)
 {
     const struct decoder_settings *s = &decoder->settings;
-    if (s->shard->kv_count == 0)
+    if (layers == 0 || s->shard->kv_count == 0)
         return 0;
-    return op_kv_pool_new(s->backend, s->kv_blocks, s->config->layers, s->shard->kv_count,
-                          s->config->head_dim, &decoder->kv, err);
+    ASSERT(blocks > 0);
+    return op_kv_pool_new(s->backend, blocks, layers, s->shard->kv_count, s->config->head_dim,
+                          ret_pool, err);
+}
+
+static int make_kv(struct decoder *decoder, struct errmsg *err)
+{
+    struct decoder_settings *s = &decoder->settings;
+    uint16_t full = 0, sliding = 0;
+    if (s->groups.full_layers + s->groups.window_layers == 0)
+        s->groups.full_layers = s->config->layers;
+    for (uint32_t layer = 0; layer < s->config->layers; layer++)
+        decoder->kv_layer[layer] = decoder_slides(decoder, layer) ? sliding++ : full++;
+    ASSERT(full == s->groups.full_layers && sliding == s->groups.window_layers);
+    int r = make_pool(decoder, s->kv_blocks, full, &decoder->kv, err);
+    return r < 0 ? r : make_pool(decoder, s->window_blocks, sliding, &decoder->window_kv, err);
 }
 
 int decoder_new(const struct decoder_settings *settings, struct decoder **ret_decoder,
@@ -152,7 +167,7 @@ int decoder_new(const struct decoder_settings *settings, struct decoder **ret_de
 {
     const struct model_config *config = settings->config;
     const struct shard *shard = settings->shard;
-    ASSERT(settings->rows_max > 0 && settings->kv_blocks > 0 && settings->positions_max > 0);
+    ASSERT(settings->rows_max > 0 && settings->positions_max > 0);
     ASSERT(settings->comm->rank == shard->rank && settings->comm->ranks == shard->ranks);
     struct decoder *decoder = mem_zalloc(sizeof(*decoder));
     float *full = NULL, *local = NULL;
@@ -185,6 +200,7 @@ void decoder_free(struct decoder *decoder)
     if (decoder == NULL)
         return;
     op_kv_pool_free(decoder->settings.backend, decoder->kv);
+    op_kv_pool_free(decoder->settings.backend, decoder->window_kv);
     op_free(decoder->settings.backend, decoder->memory, decoder->bytes);
     mem_free(decoder);
 }
@@ -269,6 +285,22 @@ static int make_logits(struct decoder *decoder, const struct tensor *x, const st
                                ret_logits);
 }
 
+/* Of layers that see `window` tokens, 0: all. */
+static void check_table(const struct step *step, const uint32_t *table, uint32_t blocks_max,
+                        uint32_t window)
+{
+    ASSERT(table != NULL);
+    for (uint32_t i = 0; i < step->sequences; i++, table += step->table_stride) {
+        uint32_t row = step->row_first[i], end = step->row_first[i + 1];
+        if (end == row)
+            continue;
+        uint32_t blocks = step->position[end - 1] / KV_BLOCK_TOKENS + 1;
+        ASSERT(blocks <= step->table_stride);
+        for (uint32_t k = step_first_block(step->position[row], window); k < blocks; k++)
+            ASSERT(table[k] < blocks_max);
+    }
+}
+
 /* Our scheduler made the step, or step_ring_wait() has checked it. Ids and positions are checked by
  * the ops. */
 static void check_step(const struct decoder *decoder, const struct step *step)
@@ -276,16 +308,10 @@ static void check_step(const struct decoder *decoder, const struct step *step)
     const struct decoder_settings *s = &decoder->settings;
     ASSERT(step->rows <= s->rows_max && step->outputs <= s->outputs_max);
     ASSERT(step->row_first[0] == 0 && step->row_first[step->sequences] == step->rows);
-    for (uint32_t i = 0; i < step->sequences; i++) {
-        const uint32_t *table = step->table + (size_t)i * step->table_stride;
-        uint32_t end = step->row_first[i + 1];
-        if (end == step->row_first[i])
-            continue;
-        uint32_t blocks = step->position[end - 1] / KV_BLOCK_TOKENS + 1;
-        ASSERT(blocks <= step->table_stride);
-        for (uint32_t k = 0; k < blocks; k++)
-            ASSERT(table[k] < s->kv_blocks);
-    }
+    if (s->groups.full_layers > 0)
+        check_table(step, step->table, s->kv_blocks, 0);
+    if (s->groups.window_layers > 0)
+        check_table(step, step->window_table, s->window_blocks, s->groups.window);
 }
 
 int decoder_forward(struct decoder *decoder, const struct step *step, float *ret_logits)
@@ -313,6 +339,13 @@ void decoder_copy_block(struct decoder *decoder, uint32_t from, uint32_t to, uin
     ASSERT(from < decoder->settings.kv_blocks && to < decoder->settings.kv_blocks);
     if (decoder->kv != NULL)
         op_copy_blocks(decoder->settings.backend, decoder->kv, from, to, tokens);
+}
+
+void decoder_copy_window_block(struct decoder *decoder, uint32_t from, uint32_t to, uint32_t tokens)
+{
+    ASSERT(from < decoder->settings.window_blocks && to < decoder->settings.window_blocks);
+    if (decoder->window_kv != NULL)
+        op_copy_blocks(decoder->settings.backend, decoder->window_kv, from, to, tokens);
 }
 
 struct kv_pool *decoder_kv(const struct decoder *decoder)

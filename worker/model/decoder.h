@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "kernels/ops.h"
 #include "worker/load/weights.h"
+#include "worker/model/layer_groups.h"
 #include "worker/tp/comm.h"
 #include "worker/tp/shard.h"
 
@@ -24,21 +25,26 @@ struct decoder_settings {
     struct weights *weights;
     struct backend *backend;
     struct comm *comm;
-    uint32_t rows_max;      /* --max-num-batched-tokens */
-    uint32_t outputs_max;   /* rows of logits per step */
-    uint32_t positions_max; /* --max-model-len: length of the RoPE table */
-    uint32_t kv_blocks;
+    uint32_t rows_max;          /* --max-num-batched-tokens */
+    uint32_t outputs_max;       /* rows of logits per step */
+    uint32_t positions_max;     /* --max-model-len: length of the RoPE table */
+    uint32_t kv_blocks;         /* of the layers that see everything */
+    uint32_t window_blocks;     /* of those that slide */
+    struct layer_groups groups; /* all zero: every layer is of the first kind */
 };
 
 int decoder_new(const struct decoder_settings *settings, struct decoder **ret_decoder,
                 struct errmsg *err);
 void decoder_free(struct decoder *decoder);
 
-/* ret_logits [step->outputs, vocab_size] f32 on rank 0, NULL elsewhere. 0, or the communicator's
+/* step->table, step->window_table: of the groups that have layers.
+ * ret_logits [step->outputs, vocab_size] f32 on rank 0, NULL elsewhere. 0, or the communicator's
  * -ECANCELED/-ETIMEDOUT. Writes the KV of every row. */
 int decoder_forward(struct decoder *decoder, const struct step *step, float *ret_logits);
 void decoder_copy_block(struct decoder *decoder, uint32_t from, uint32_t to, uint32_t tokens);
-/* The decoder's own; NULL: this rank has no KV heads. */
+void decoder_copy_window_block(struct decoder *decoder, uint32_t from, uint32_t to,
+                               uint32_t tokens);
+/* Of the layers that see everything; NULL: this rank has no KV heads, or no such layer. */
 struct kv_pool *decoder_kv(const struct decoder *decoder);
 /* Bytes of everything decoder_new allocated, KV pool apart. */
 size_t decoder_activation_bytes(const struct decoder *decoder);

@@ -10,7 +10,8 @@ struct decoder {
     struct decoder_settings settings;
     struct heads heads;
     struct rope rope[ROPE_TABLES];
-    struct kv_pool *kv; /* NULL: this rank has no heads */
+    struct kv_pool *kv, *window_kv;      /* NULL: this rank has no heads, or the group no layer */
+    uint16_t kv_layer[MODEL_LAYERS_MAX]; /* a layer's place in the pool of its group */
     uint32_t vocab_columns[TP_RANKS_MAX];
     void *memory;
     size_t bytes;
@@ -44,6 +45,13 @@ int decoder_add_product(struct decoder *decoder, struct tensor *x, const struct 
                         const struct weight *weight, const struct addition *addition);
 /* The same of what stands in decoder->part. */
 int decoder_add_part(struct decoder *decoder, struct tensor *x, const struct addition *addition);
+
+/* Does the layer's KV lie in window_kv? */
+static inline bool decoder_slides(const struct decoder *decoder, uint32_t layer)
+{
+    const struct decoder_settings *s = &decoder->settings;
+    return s->groups.window_layers > 0 && (s->config->layer_kinds[layer] & LAYER_SLIDING) != 0;
+}
 
 /* attention.c, feed_forward.c, experts.c: x += one sublayer. */
 int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,

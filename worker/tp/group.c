@@ -154,6 +154,8 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
     header->reduce_floats = sizes.reduce_floats;
     header->ids_max = limits->ids_max;
     header->blocks_max = limits->blocks_max;
+    header->window_tokens = limits->window_tokens;
+    header->window_blocks_max = limits->window_blocks_max;
     header->tier_slots = limits->tier_slots;
     header->rank[0].pid = (uint32_t)getpid();
     header->magic = GROUP_MAGIC;

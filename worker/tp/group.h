@@ -25,7 +25,9 @@ struct group_limits {
                                  cut into pieces */
     uint32_t ids_max;         /* token ids in a step descriptor are below this; 0: not checked */
     uint32_t blocks_max;      /* so are its block ids */
-    uint32_t tier_slots;      /* and its slots of the host tier */
+    /* The same of its window tables, from the first block on that a row of this window sees. */
+    uint32_t window_tokens, window_blocks_max;
+    uint32_t tier_slots;       /* and its slots of the host tier */
     uint32_t step_deadline_ms; /* rank 0 waits so long for a free step slot; 0: 10 s */
 };
 

@@ -37,7 +37,7 @@ struct group_header {
     uint64_t bytes; /* all of it */
     uint32_t version, ranks;
     uint64_t step_bytes, reduce_floats;
-    uint32_t ids_max, blocks_max, tier_slots;
+    uint32_t ids_max, blocks_max, tier_slots, window_tokens, window_blocks_max;
     uint32_t abort_state; /* enum abort_state */
     char abort_reason[GROUP_REASON_MAX];
     struct group_word published; /* step descriptors that rank 0 has published */

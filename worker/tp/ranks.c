@@ -23,7 +23,7 @@
 #include "worker/tp/shard.h"
 
 #define RANK_PROGRAM "/proc/self/exe"
-#define RANK_ARGUMENTS 6 /* --rank R --group-fd FD --kv-blocks N */
+#define RANK_ARGUMENTS 8 /* --rank R --group-fd FD --kv-blocks N --window-blocks N */
 #define FLAGS_MAX 128
 
 struct rank_process {
@@ -39,10 +39,16 @@ struct ranks {
 static int start_one(const struct ranks_settings *settings, uint32_t rank,
                      struct rank_process *ret_process, struct errmsg *err)
 {
-    char texts[3][16];
-    char *argv[1 + RANK_ARGUMENTS + FLAGS_MAX + 1] = {
-        (char *)RANK_PROGRAM,  (char *)"--rank", texts[0], (char *)"--group-fd", texts[1],
-        (char *)"--kv-blocks", texts[2]};
+    char texts[4][16];
+    char *argv[1 + RANK_ARGUMENTS + FLAGS_MAX + 1] = {(char *)RANK_PROGRAM,
+                                                      (char *)"--rank",
+                                                      texts[0],
+                                                      (char *)"--group-fd",
+                                                      texts[1],
+                                                      (char *)"--kv-blocks",
+                                                      texts[2],
+                                                      (char *)"--window-blocks",
+                                                      texts[3]};
     size_t count = 1 + RANK_ARGUMENTS;
     pid_t pid;
     int fd;
@@ -50,6 +56,7 @@ static int start_one(const struct ranks_settings *settings, uint32_t rank,
     (void)snprintf(texts[0], sizeof(texts[0]), "%u", rank);
     (void)snprintf(texts[1], sizeof(texts[1]), "%d", settings->group_fd);
     (void)snprintf(texts[2], sizeof(texts[2]), "%u", settings->kv_blocks);
+    (void)snprintf(texts[3], sizeof(texts[3]), "%u", settings->window_blocks);
     for (char *const *flag = settings->flags; *flag != NULL; flag++) {
         ASSERT(count < 1 + RANK_ARGUMENTS + FLAGS_MAX);
         argv[count++] = *flag;
@@ -186,23 +193,25 @@ void ranks_kill(struct ranks *ranks)
 
 int rank_arguments_take(int *argc, char ***argv, struct rank_arguments *ret_arguments)
 {
-    static const char *const names[] = {"--rank", "--group-fd", "--kv-blocks"};
-    static const uint64_t most[] = {TP_RANKS_MAX - 1, 1u << 20, UINT32_MAX - 1};
-    uint64_t values[3];
+    static const char *const names[] = {"--rank", "--group-fd", "--kv-blocks", "--window-blocks"};
+    static const uint64_t most[] = {TP_RANKS_MAX - 1, 1u << 20, UINT32_MAX - 1, UINT32_MAX - 1};
+    uint64_t values[4];
 
     if (*argc < 2 || strcmp((*argv)[1], names[0]) != 0)
         return -ENOENT;
     if (*argc < 1 + RANK_ARGUMENTS)
         return -EINVAL;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (strcmp((*argv)[1 + 2 * i], names[i]) != 0 ||
-            number_parse_u64((*argv)[2 + 2 * i], &values[i]) < 0 || values[i] == 0 ||
-            values[i] > most[i])
+            number_parse_u64((*argv)[2 + 2 * i], &values[i]) < 0 || values[i] > most[i])
             return -EINVAL;
     }
+    if (values[0] == 0 || values[1] == 0 || values[2] + values[3] == 0)
+        return -EINVAL;
     ret_arguments->rank = (uint32_t)values[0];
     ret_arguments->group_fd = (int)values[1];
     ret_arguments->kv_blocks = (uint32_t)values[2];
+    ret_arguments->window_blocks = (uint32_t)values[3];
     (*argv)[RANK_ARGUMENTS] = (*argv)[0];
     *argv += RANK_ARGUMENTS;
     *argc -= RANK_ARGUMENTS;

@@ -1,8 +1,9 @@
 /* ranks.h - rank 0's view of the processes that it starts for ranks 1..n-1.
  *
  * A rank is this program again, with the flags of ranks_start() behind `--rank R --group-fd FD
- * --kv-blocks N`. It is killed by the kernel when the starting thread ends, whatever way it ends.
- * Thread: the one that calls ranks_start(), which must live as long as the process. */
+ * --kv-blocks N --window-blocks N`. It is killed by the kernel when the starting thread ends,
+ * whatever way it ends. Thread: the one that calls ranks_start(), which must live as long as the
+ * process. */
 #ifndef REFRAIN_WORKER_TP_RANKS_H
 #define REFRAIN_WORKER_TP_RANKS_H
 
@@ -19,13 +20,13 @@ struct ranks;
 struct rank_arguments {
     uint32_t rank;
     int group_fd;
-    uint32_t kv_blocks;
+    uint32_t kv_blocks, window_blocks; /* one of them may be 0 */
 };
 
 struct ranks_settings {
     uint32_t ranks;
     int group_fd; /* inherited by all */
-    uint32_t kv_blocks;
+    uint32_t kv_blocks, window_blocks;
     char *const *flags; /* NULL-terminated, without argv[0] */
 };
 

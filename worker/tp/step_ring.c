@@ -1,7 +1,7 @@
 /* step_ring.c - step descriptors in shared memory, written by rank 0, read in place by the others.
  *
- *   slot   struct wire_step | ids | positions | row_first | block tables | out_row | copies |
- *          tier ops
+ *   slot   struct wire_step | ids | positions | row_first | block tables | window tables | out_row
+ * | copies | tier ops
  *
  *   rank 0   wait until all are done with step n - 4 --> write slot n % 4 --> post n
  *   others   wait for n --> check every number --> use it in place --> post done n
@@ -20,18 +20,22 @@
 
 struct wire_step {
     uint64_t number;
-    uint32_t kind, rows, sequences, table_stride, outputs, copies, tier_ops, reserved;
+    uint32_t kind, rows, sequences, table_stride, outputs, copies, tier_ops;
+    uint32_t tables; /* enum table_bit */
 };
+enum table_bit { TABLE_FULL = 1 << 0, TABLE_WINDOW = 1 << 1 }; /* which are there, in this order */
 _Static_assert(sizeof(struct wire_step) == 40, "no padding");
-_Static_assert(sizeof(struct step_copy) == 12, "an array of u32");
+#define COPY_ITEMS (sizeof(struct step_copy) / sizeof(uint32_t))
 #define TIER_OP_ITEMS (sizeof(struct step_tier_op) / sizeof(uint32_t))
 
 /* u32 items after the struct. */
 static uint64_t items_of(const struct wire_step *wire)
 {
-    return 2 * (uint64_t)wire->rows + wire->sequences + 1 +
-           (uint64_t)wire->sequences * wire->table_stride + wire->outputs +
-           3 * (uint64_t)wire->copies + TIER_OP_ITEMS * (uint64_t)wire->tier_ops;
+    uint64_t table = (uint64_t)wire->sequences * wire->table_stride;
+    uint64_t tables =
+        (wire->tables & TABLE_FULL) / TABLE_FULL + (wire->tables & TABLE_WINDOW) / TABLE_WINDOW;
+    return 2 * (uint64_t)wire->rows + wire->sequences + 1 + tables * table + wire->outputs +
+           COPY_ITEMS * (uint64_t)wire->copies + TIER_OP_ITEMS * (uint64_t)wire->tier_ops;
 }
 
 size_t step_ring_bytes_max(const struct step_sizes *max)
@@ -41,6 +45,8 @@ size_t step_ring_bytes_max(const struct step_sizes *max)
                                       .table_stride = max->table,
                                       .outputs = max->rows,
                                       .copies = max->copies,
+                                      .tables =
+                                          max->tables > 1 ? TABLE_FULL | TABLE_WINDOW : TABLE_FULL,
                                       .tier_ops = max->tier_ops};
     return sizeof(largest) + items_of(&largest) * sizeof(uint32_t);
 }
@@ -66,6 +72,8 @@ static struct wire_step describe(const struct step_descriptor *descriptor)
     wire.outputs = step->outputs;
     wire.copies = descriptor->copies_count;
     wire.tier_ops = descriptor->tier_ops_count;
+    wire.tables =
+        (step->table != NULL ? TABLE_FULL : 0u) | (step->window_table != NULL ? TABLE_WINDOW : 0u);
     for (uint32_t s = 0; s < step->sequences; s++) {
         uint32_t blocks = blocks_of(step, s);
         ASSERT(blocks <= step->table_stride);
@@ -79,6 +87,14 @@ static uint32_t *put(uint32_t *at, const void *items, size_t count)
     if (count > 0)
         memcpy(at, items, count * sizeof(*at));
     return at + count;
+}
+
+static uint32_t *put_table(uint32_t *at, const struct wire_step *wire, const struct step *step,
+                           const uint32_t *table)
+{
+    for (uint32_t s = 0; s < wire->sequences && table != NULL; s++)
+        at = put(at, table + (size_t)s * step->table_stride, wire->table_stride);
+    return at;
 }
 
 static void write_slot(void *slot, const struct wire_step *wire,
@@ -95,10 +111,10 @@ static void write_slot(void *slot, const struct wire_step *wire,
         *at++ = 0;
     else
         at = put(at, step->row_first, (size_t)wire->sequences + 1);
-    for (uint32_t s = 0; s < wire->sequences; s++)
-        at = put(at, step->table + (size_t)s * step->table_stride, wire->table_stride);
+    at = put_table(at, wire, step, step->table);
+    at = put_table(at, wire, step, step->window_table);
     at = put(at, step->out_row, wire->outputs);
-    at = put(at, descriptor->copies, (size_t)wire->copies * 3);
+    at = put(at, descriptor->copies, (size_t)wire->copies * COPY_ITEMS);
     (void)put(at, descriptor->tier_ops, (size_t)wire->tier_ops * TIER_OP_ITEMS);
 }
 
@@ -135,6 +151,18 @@ static bool counts_fit(const struct wire_step *wire, uint64_t bytes_max)
     return sizeof(*wire) + items_of(wire) * sizeof(uint32_t) <= bytes_max;
 }
 
+/* Blocks [first, last] of the table row that begins at `at`; no table, or 0 blocks_max: nothing is
+ * known of them. */
+static bool blocks_are_sound(const uint32_t *table, size_t at, uint32_t first, uint32_t last,
+                             uint32_t blocks_max)
+{
+    for (uint32_t i = first; table != NULL && blocks_max != 0 && i <= last; i++) {
+        if (table[at + i] >= blocks_max)
+            return false;
+    }
+    return true;
+}
+
 static bool sequence_is_sound(const struct group_header *header, const struct step *step,
                               uint32_t s)
 {
@@ -152,12 +180,19 @@ static bool sequence_is_sound(const struct group_header *header, const struct st
     uint32_t last = step->position[end - 1];
     if (last < step->position[first] || last / KV_BLOCK_TOKENS >= step->table_stride)
         return false;
-    const uint32_t *table = step->table + (size_t)s * step->table_stride;
-    for (uint32_t i = 0; i <= last / KV_BLOCK_TOKENS; i++) {
-        if (header->blocks_max != 0 && table[i] >= header->blocks_max)
-            return false;
-    }
-    return true;
+    size_t at = (size_t)s * step->table_stride;
+    uint32_t seen = step_first_block(step->position[first], header->window_tokens);
+    return blocks_are_sound(step->table, at, 0, last / KV_BLOCK_TOKENS, header->blocks_max) &&
+           blocks_are_sound(step->window_table, at, seen, last / KV_BLOCK_TOKENS,
+                            header->window_blocks_max);
+}
+
+static bool copy_is_sound(const struct group_header *header, const struct step_copy *copy)
+{
+    uint32_t blocks_max = copy->window != 0 ? header->window_blocks_max : header->blocks_max;
+    if (copy->tokens > KV_BLOCK_TOKENS || copy->window > 1)
+        return false;
+    return blocks_max == 0 || (copy->from < blocks_max && copy->to < blocks_max);
 }
 
 static bool tier_op_is_sound(const struct group_header *header, const struct step_tier_op *op)
@@ -174,6 +209,9 @@ static bool step_is_sound(const struct group_header *header,
     if (step->row_first[0] != 0 || step->row_first[step->sequences] != step->rows ||
         step->outputs > step->rows)
         return false;
+    if (step->sequences > 0 && ((step->table == NULL && header->blocks_max != 0) ||
+                                (step->window_table == NULL && header->window_blocks_max != 0)))
+        return false;
     for (uint32_t s = 0; s < step->sequences; s++) {
         if (!sequence_is_sound(header, step, s))
             return false;
@@ -183,10 +221,7 @@ static bool step_is_sound(const struct group_header *header,
             return false;
     }
     for (uint32_t i = 0; i < descriptor->copies_count; i++) {
-        const struct step_copy *copy = &descriptor->copies[i];
-        if (copy->tokens > KV_BLOCK_TOKENS ||
-            (header->blocks_max != 0 &&
-             (copy->from >= header->blocks_max || copy->to >= header->blocks_max)))
+        if (!copy_is_sound(header, &descriptor->copies[i]))
             return false;
     }
     for (uint32_t i = 0; i < descriptor->tier_ops_count; i++) {
@@ -202,9 +237,11 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
     const uint32_t *position = ids + wire->rows;
     const uint32_t *row_first = position + wire->rows;
     const uint32_t *table = row_first + wire->sequences + 1;
-    const uint32_t *out_row = table + (size_t)wire->sequences * wire->table_stride;
+    const size_t table_items = (size_t)wire->sequences * wire->table_stride;
+    const uint32_t *window_table = table + (wire->tables & TABLE_FULL ? table_items : 0);
+    const uint32_t *out_row = window_table + (wire->tables & TABLE_WINDOW ? table_items : 0);
     const uint32_t *copies = out_row + wire->outputs;
-    const uint32_t *tier_ops = copies + 3 * (size_t)wire->copies;
+    const uint32_t *tier_ops = copies + COPY_ITEMS * (size_t)wire->copies;
     return (struct step_descriptor){
         .kind = STEP_FORWARD,
         .number = wire->number,
@@ -213,7 +250,8 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
                  .ids = ids,
                  .position = position,
                  .row_first = row_first,
-                 .table = table,
+                 .table = wire->tables & TABLE_FULL ? table : NULL,
+                 .window_table = wire->tables & TABLE_WINDOW ? window_table : NULL,
                  .table_stride = wire->table_stride,
                  .out_row = out_row,
                  .outputs = wire->outputs},
@@ -234,7 +272,8 @@ static int read_slot(struct group *group, const void *slot, struct step_descript
         *ret_descriptor = (struct step_descriptor){.kind = STEP_STOP, .number = wire.number};
         return 0;
     }
-    if (wire.kind != STEP_FORWARD || !counts_fit(&wire, group->header->step_bytes))
+    if (wire.kind != STEP_FORWARD || wire.tables > (TABLE_FULL | TABLE_WINDOW) ||
+        !counts_fit(&wire, group->header->step_bytes))
         return -EPROTO;
     struct step_descriptor descriptor = view_of(slot, &wire);
     if (!step_is_sound(group->header, &descriptor))

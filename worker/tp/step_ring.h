@@ -19,6 +19,7 @@ enum step_kind { STEP_FORWARD = 1, STEP_STOP = 2 /* leave the loop, exit 0 */ };
 /* Copy of KV slots [0, tokens) between two blocks before the forward pass. */
 struct step_copy {
     uint32_t from, to, tokens;
+    uint32_t window; /* 1: the two are window blocks */
 };
 
 /* What each rank does with its slice of a block before the copies, in this order. A host slot is
@@ -41,6 +42,7 @@ struct step_descriptor {
 
 struct step_sizes {
     uint32_t rows, sequences, table, copies, tier_ops;
+    uint32_t tables; /* per sequence: 1, or 2 where layers of both groups are */
 };
 
 /* Bytes for the largest descriptor under these limits: group_limits.step_bytes_max. */

@@ -8,17 +8,18 @@
 
 static void test_a_ranks_arguments_come_off_the_front(void **state)
 {
-    char *line[] = {(char *)"prog",       (char *)"--rank",    (char *)"2",
-                    (char *)"--group-fd", (char *)"7",         (char *)"--kv-blocks",
-                    (char *)"900",        (char *)"--model=x", NULL};
+    char *line[] = {(char *)"prog", (char *)"--rank",      (char *)"2",   (char *)"--group-fd",
+                    (char *)"7",    (char *)"--kv-blocks", (char *)"900", (char *)"--window-blocks",
+                    (char *)"30",   (char *)"--model=x",   NULL};
     char **argv = line;
-    int argc = 8;
+    int argc = 10;
     struct rank_arguments arguments;
     (void)state;
     assert_int_equal(rank_arguments_take(&argc, &argv, &arguments), 0);
     assert_int_equal(arguments.rank, 2);
     assert_int_equal(arguments.group_fd, 7);
     assert_int_equal(arguments.kv_blocks, 900);
+    assert_int_equal(arguments.window_blocks, 30);
     assert_int_equal(argc, 2);
     assert_string_equal(argv[0], "prog");
     assert_string_equal(argv[1], "--model=x");
@@ -48,9 +49,11 @@ static void test_bad_numbers_are_refused(void **state)
                         (char *)"7",
                         (char *)"--kv-blocks",
                         (char *)"900",
+                        (char *)"--window-blocks",
+                        (char *)"0",
                         NULL};
         char **argv = line;
-        int argc = 7;
+        int argc = 9;
         struct rank_arguments arguments;
         assert_int_equal(rank_arguments_take(&argc, &argv, &arguments), -EINVAL);
         argc = 3;

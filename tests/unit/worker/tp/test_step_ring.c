@@ -13,7 +13,7 @@
 /* Two sequences: a decode row at position 16 (2 blocks) and 3 prefill rows from 0. */
 static const uint32_t ids[] = {9, 1, 2, 3}, position[] = {16, 0, 1, 2}, row_first[] = {0, 1, 4};
 static const uint32_t table[] = {5, 6, 77, 8, 77, 77}, out_row[] = {0, 3};
-static const struct step_copy copies[] = {{1, 2, 16}};
+static const struct step_copy copies[] = {{1, 2, 16, 0}};
 static const struct step_tier_op tier_ops[] = {{STEP_TIER_STORE, 9, 0}, {STEP_TIER_LOAD, 2, 3}};
 static const struct step_descriptor sample = {
     .kind = STEP_FORWARD,
@@ -62,7 +62,7 @@ static void pair_free(struct pair *pair)
 
 static void test_step_when_published_arrives_whole_with_its_table_narrowed(void **state)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}));
     struct step_descriptor got;
     assert_int_equal(step_ring_publish(pair.first, &sample), 0);
     assert_int_equal(step_ring_wait(pair.second, &got), 0);
@@ -103,10 +103,12 @@ static void test_step_when_larger_than_a_slot_is_refused(void **state)
 
 static void test_bytes_max_when_computed_fits_the_largest_step(void **state)
 {
-    /* header 40; 4 ids, 4 positions, 3 row_first, 2 * 3 table, 4 out_row, 1 * 3 copies, 2 * 3 ops
+    /* header 40; 4 ids, 4 positions, 3 row_first, 2 * 3 table, 4 out_row, 1 * 4 copies, 2 * 3 ops
      */
-    assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2}),
-                     40 + 4 * (4 + 4 + 3 + 6 + 4 + 3 + 2 * 3));
+    assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}),
+                     40 + 4 * (4 + 4 + 3 + 6 + 4 + 4 + 2 * 3));
+    assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 2}),
+                     40 + 4 * (4 + 4 + 3 + 2 * 6 + 4 + 4 + 2 * 3));
 }
 
 /* --- hostile --------------------------------------------------------------------------------- */
@@ -119,7 +121,8 @@ enum {
     AT_STRIDE,
     AT_OUTPUTS,
     AT_COPIES,
-    AT_OPS
+    AT_OPS,
+    AT_TABLES
 };
 enum {
     AT_IDS = 10,
@@ -128,13 +131,13 @@ enum {
     AT_TABLE = 21,
     AT_OUT = 25,
     AT_COPY = 27,
-    AT_OP = 30
+    AT_OP = 31
 };
 
 /* The sample with one 32-bit word of its slot overwritten. */
 static void refuse_word(uint32_t at, uint32_t value)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}));
     struct step_descriptor got = {.number = 7};
     assert_int_equal(step_ring_publish(pair.first, &sample), 0);
     uint32_t *words = group_step_slot(pair.first, 1);
@@ -185,7 +188,7 @@ static void test_arrays_when_out_of_range_are_refused(void **state)
 
 static void test_numbers_when_they_do_not_rise_by_one_are_refused(void **state)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}));
     struct step_descriptor got, again = sample;
     assert_int_equal(step_ring_publish(pair.first, &sample), 0);
     assert_int_equal(step_ring_wait(pair.second, &got), 0);
@@ -245,7 +248,7 @@ static void test_steps_when_many_arrive_in_order_at_every_follower(void **state)
     for (uint32_t count = 1; count <= TP_RANKS_MAX; count += count < 3 ? 1 : 5) {
         const struct group_limits limits = {
             .ranks = count,
-            .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0}),
+            .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0, 1}),
             .ids_max = 10,
             .blocks_max = 1};
         struct forked ranks;
@@ -264,7 +267,7 @@ static void *take_in_a_thread(void *group)
 
 static void test_steps_when_taken_by_threads_arrive_in_order(void **state)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0, 1}));
     pthread_t thread;
     void *failed = NULL;
     assert_int_equal(pthread_create(&thread, NULL, take_in_a_thread, pair.second), 0);
@@ -282,7 +285,7 @@ static int die_at_once(struct group *group, void *user)
 static void test_publish_when_the_follower_died_is_told(void **state)
 {
     const struct group_limits limits = {
-        .ranks = 2, .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2})};
+        .ranks = 2, .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1})};
     struct forked ranks;
     struct step_descriptor step = sample;
     forked_start(&ranks, &limits, die_at_once, NULL);
@@ -300,7 +303,7 @@ static void test_publish_when_the_follower_is_slow_ends_by_the_configured_deadli
 {
     const struct group_limits limits = {
         .ranks = 2,
-        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2}),
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}),
         .step_deadline_ms = 200};
     struct pair pair = pair_under(&limits);
     struct step_descriptor step = sample;
