@@ -1,7 +1,8 @@
 /* kv_counts.c - blocks and window blocks as metrics and people see them.
  *
  * `blocks` counts KV memory: where every layer slides, a block is books only, and its window block
- * is what is counted in its place. Window blocks of a model that has both kinds are counted apart. */
+ * is what is counted in its place. Window blocks of a model that has both kinds are counted apart.
+ */
 #include "proto/worker_metrics.h"
 #include "worker/engine/engine_private.h"
 
