@@ -112,12 +112,16 @@ static int run_round(const struct doctor_settings *settings, struct doctor_load_
         return r;
     total->sent += result.sent;
     total->answered += result.answered;
-    total->last_status = result.last_status ? result.last_status : total->last_status;
+    if (result.answered < result.sent) {
+        total->last_status = result.last_status;
+        total->last_text = result.last_text;
+    }
     if (result.answered == 0)
         return errmsg_set(err, -EPROTO,
                           "no request of the load was answered with 200 (the last had "
-                          "status %d)",
-                          result.last_status);
+                          "status %d%s%s)",
+                          result.last_status, result.last_text.text[0] ? ": " : "",
+                          result.last_text.text);
     return 0;
 }
 
@@ -215,6 +219,9 @@ static int examine(const struct doctor_settings *settings, struct memory_rows *r
         fprintf(stdout, "%llu chats of about %u tokens, %llu answered, in %u rounds\n\n",
                 (unsigned long long)total.sent, settings->prompt_words,
                 (unsigned long long)total.answered, settings->rounds);
+    if (total.answered < total.sent)
+        fprintf(stdout, "the last that was not answered had status %d%s%s\n\n", total.last_status,
+                total.last_text.text[0] ? ": " : "", total.last_text.text);
     return 0;
 }
 

@@ -10,10 +10,12 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
+#include "proto/base/json.h"
 #include "proto/base/mem.h"
 #include "proto/base/rng.h"
 
 #define BODY_BYTES_MAX ((size_t)8 << 20)
+#define ERROR_BYTES_MAX ((size_t)16 << 10)
 #define REQUEST_TIMEOUT_MS 600000L
 
 struct crowd {
@@ -23,13 +25,32 @@ struct crowd {
     uint64_t ends_ms;
     _Atomic uint64_t taken, answered;
     _Atomic int last_status;
+    pthread_mutex_t text_lock;
+    struct errmsg last_text;
 };
 
-static size_t drop_data(char *data, size_t size, size_t count, void *user)
+/* The head is enough: errors are short, answers are not read. */
+static size_t keep_head(char *data, size_t size, size_t count, void *user)
 {
-    (void)data;
-    (void)user;
+    struct buffer *head = user;
+    size_t room = ERROR_BYTES_MAX - head->bytes;
+    buffer_append(head, data, size * count < room ? size * count : room);
     return size * count;
+}
+
+/* The sentence of an error, for the operator. */
+static void note_failure(struct crowd *crowd, long status, const struct buffer *head)
+{
+    json_t *answer = NULL;
+    const char *text = NULL;
+
+    atomic_store(&crowd->last_status, (int)status);
+    if (json_parse(head->data, head->bytes, ERROR_BYTES_MAX, &answer, NULL) == 0)
+        text = json_string_value(json_object_get(json_object_get(answer, "error"), "message"));
+    (void)pthread_mutex_lock(&crowd->text_lock);
+    (void)errmsg_set(&crowd->last_text, -EPROTO, "%s", text ? text : "");
+    (void)pthread_mutex_unlock(&crowd->text_lock);
+    json_decref(answer);
 }
 
 /* `seed` is new for each request: no prompt comes twice. */
@@ -62,14 +83,16 @@ static void *send_all(void *user)
 {
     struct crowd *crowd = user;
     CURL *curl = curl_easy_init();
-    struct buffer body;
+    struct buffer body, head;
 
     buffer_init(&body, BODY_BYTES_MAX);
+    buffer_init(&head, ERROR_BYTES_MAX);
     while (curl && take(crowd)) {
         long status = 0;
         uint64_t seed;
         rng_system(&seed, sizeof(seed));
         write_body(seed, crowd->load, &body);
+        buffer_clear(&head);
         (void)curl_easy_setopt(curl, CURLOPT_URL, crowd->url);
         (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
         (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
@@ -77,15 +100,17 @@ static void *send_all(void *user)
         (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, crowd->headers);
         (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)body.bytes);
         (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.data);
-        (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop_data);
+        (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep_head);
+        (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, &head);
         if (curl_easy_perform(curl) == CURLE_OK)
             (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
         if (status == 200)
             (void)atomic_fetch_add(&crowd->answered, 1);
         else
-            atomic_store(&crowd->last_status, (int)status);
+            note_failure(crowd, status, &head);
     }
     buffer_done(&body);
+    buffer_done(&head);
     if (curl)
         curl_easy_cleanup(curl);
     return NULL;
@@ -94,7 +119,9 @@ static void *send_all(void *user)
 int doctor_load_run(const struct doctor_load *load, struct doctor_load_result *ret_result,
                     struct errmsg *err)
 {
-    struct crowd crowd = {.load = load, .ends_ms = clock_ms() + (uint64_t)(load->seconds * 1e3)};
+    struct crowd crowd = {.load = load,
+                          .ends_ms = clock_ms() + (uint64_t)(load->seconds * 1e3),
+                          .text_lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t threads[DOCTOR_CONCURRENCY_MAX];
     uint32_t started = 0;
     int r = 0;
@@ -119,7 +146,8 @@ int doctor_load_run(const struct doctor_load *load, struct doctor_load_result *r
         (void)pthread_join(threads[i], NULL);
     *ret_result = (struct doctor_load_result){.sent = atomic_load(&crowd.taken),
                                               .answered = atomic_load(&crowd.answered),
-                                              .last_status = atomic_load(&crowd.last_status)};
+                                              .last_status = atomic_load(&crowd.last_status),
+                                              .last_text = crowd.last_text};
     curl_slist_free_all(crowd.headers);
     mem_free(crowd.url);
     return r;

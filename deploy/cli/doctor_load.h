@@ -22,6 +22,7 @@ struct doctor_load {
 struct doctor_load_result {
     uint64_t sent, answered; /* answered: with status 200 */
     int last_status;         /* of one that was not; 0: no answer at all */
+    struct errmsg last_text; /* what it said, "" if nothing */
 };
 
 /* 0; -EINVAL: concurrency; -EAGAIN: no thread. Failed requests are no error here. */

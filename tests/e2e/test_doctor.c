@@ -45,6 +45,13 @@ static void test_a_clean_cluster_passes(void **state)
     assert_non_null(strstr(program.out, "no leak"));
     assert_non_null(strstr(program.out, "144 chats of about 40 tokens, 144 answered"));
     program_done(&program);
+    program_run(&program, 30000,
+                (const char *const[]){"refrain", "doctor", "memory", "--url", cluster.url,
+                                      "--prompt-tokens", "9000", NULL});
+    assert_int_equal(program.code, 1); /* what the router says of it is told */
+    if (!strstr(program.err, "status 400: ") || !strstr(program.err, "maximum context length"))
+        fail_msg("%s", program.err);
+    program_done(&program);
     cluster_stop(&cluster);
 }
 
