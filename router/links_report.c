@@ -164,7 +164,8 @@ static void write_worker(const struct worker_link *link, struct buffer *out)
                   ",\"queued_seconds\":%.6f,\"prefill_tokens_per_second\":%.1f,"
                   "\"step_seconds\":%.6f,\"index_blocks\":%llu,\"kv_sequence\":%llu}",
                   (double)link->load.queued_ns / 1e9,
-                  link->seconds_per_token > 0 ? 1 / link->seconds_per_token : 0, link->step_seconds,
+                  link->speed.seconds_per_token > 0 ? 1 / link->speed.seconds_per_token : 0,
+                  link->step_seconds,
                   (unsigned long long)prefix_index_count(link->links->index, link->slot),
                   (unsigned long long)link->kv_sequence);
 }

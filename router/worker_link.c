@@ -192,7 +192,7 @@ static void on_hello(struct worker_link *link, const Refrain__Hello *hello)
     link->prefix_caching = hello->prefix_caching;
     link->sequences_max = hello->sequences_max;
     link->context_tokens_max = hello->context_tokens_max;
-    link->seconds_per_token = seconds_of(hello->prefill_seconds_per_token, 0);
+    speed_begin(&link->speed, seconds_of(hello->prefill_seconds_per_token, 0), clock_ms());
     link->version = mem_strdup(hello->version);
     link->admin_socket = mem_strdup(hello->admin_socket);
     for (size_t i = 0; i < hello->n_pids && i < LINK_RANKS_MAX; i++)
@@ -285,7 +285,9 @@ static void on_heartbeat(struct worker_link *link, const Refrain__Heartbeat *bea
     link->blocks_empty = beat->blocks_empty;
     link->draining = beat->draining;
     link->step_seconds = seconds_of(beat->step_seconds, 0);
-    link->seconds_per_token = seconds_of(beat->prefill_seconds_per_token, link->seconds_per_token);
+    speed_tell(&link->speed,
+               seconds_of(beat->prefill_seconds_per_token, link->speed.seconds_per_token),
+               clock_ms());
     for (size_t i = 0; i < beat->n_metrics; i++) {
         const Refrain__RankMetrics *list = beat->metrics[i];
         if (list->rank >= link->ranks)

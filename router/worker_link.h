@@ -20,6 +20,7 @@
 #include "proto/frame.h"
 #include "router/route/policy.h"
 #include "router/route/prefix_index.h"
+#include "router/route/speed.h"
 #include "router/route/ticket.h"
 #include "router/worker_links.h"
 
@@ -111,7 +112,8 @@ struct worker_link {
 
     uint32_t running, waiting; /* from heartbeats */
     uint32_t blocks_referenced, blocks_cached, blocks_empty;
-    double seconds_per_token, step_seconds;
+    struct speed speed;
+    double step_seconds;
     uint64_t kv_sequence; /* last applied */
     bool snapshot_open;
 

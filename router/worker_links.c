@@ -356,7 +356,8 @@ static void fill_view(struct worker_links *links, const struct dispatch *dispatc
                       struct policy_view *view)
 {
     uint32_t depths[PREFIX_INDEX_WORKERS_MAX] = {0};
-    uint64_t mask = 0;
+    uint64_t mask = 0, now_ms = clock_ms();
+    struct speed best = {0};
 
     for (uint32_t slot = 0; slot < PREFIX_INDEX_WORKERS_MAX; slot++) {
         const struct worker_link *link = links->slots[slot];
@@ -364,6 +365,7 @@ static void fill_view(struct worker_links *links, const struct dispatch *dispatc
         if (!link || link->model != model || !worker_link_takes_requests(link))
             continue;
         workers[slot].eligible = (int64_t)link->group != dispatch->avoid_group;
+        speed_take_better(&best, &link->speed);
         if (!dispatch->no_prefix_reuse)
             mask |= (uint64_t)1 << slot;
     }
@@ -377,8 +379,9 @@ static void fill_view(struct worker_links *links, const struct dispatch *dispatc
         if (worker->hit_tokens >= dispatch->ids_count) /* one token is always computed */
             worker->hit_tokens = (uint32_t)(dispatch->ids_count - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
         worker->queued_seconds = (double)link->load.queued_ns / 1e9;
-        worker->seconds_per_token =
-            link->seconds_per_token > 0 ? link->seconds_per_token : SECONDS_PER_TOKEN_DEFAULT;
+        worker->seconds_per_token = speed_believed(&link->speed, &best, now_ms);
+        if (worker->seconds_per_token <= 0)
+            worker->seconds_per_token = SECONDS_PER_TOKEN_DEFAULT;
         worker->running = link->running;
         worker->inflight = link->load.count;
         worker->sequences_max = link->sequences_max;

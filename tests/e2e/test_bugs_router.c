@@ -12,7 +12,8 @@
 
 #define GROUPS 4
 #define REQUESTS 240
-#define SHARE_MAX 3.5 /* times the mean; all to one would be 4 */
+#define SHARE_MAX 2.0 /* times the mean; all to one would be 4 */
+#define SHARE_MIN 0.25
 #define TINY "llama-gguf-f32"
 
 static struct bugs bugs;
@@ -97,7 +98,8 @@ static void test_b79_one_long_system_prompt_does_not_bind_all_to_one_group(void 
     print_message("%u %u %u %u of %d requests\n", per_group[0], per_group[1], per_group[2],
                   per_group[3], REQUESTS);
     for (unsigned g = 0; g < GROUPS; g++)
-        assert_true(per_group[g] <= SHARE_MAX * REQUESTS / GROUPS);
+        assert_in_range(per_group[g], (unsigned)(SHARE_MIN * REQUESTS / GROUPS),
+                        (unsigned)(SHARE_MAX * REQUESTS / GROUPS));
     buffer_done(&system);
     bugs_stop(&bugs);
 }
@@ -136,7 +138,7 @@ static void test_b80_a_chat_whose_worker_died_goes_on_elsewhere(void **state)
     assert_true(cluster_worker(&bugs.cluster, group, &worker));
     (void)fault_kill_rank(&worker, 0);
     assert_int_equal(take_turn(2, &cached), 1 - group);
-    assert_int_equal(cached, 0); /* cold there */
+    assert_in_range(cached, 0, 15); /* cold there, but for a head of the template */
     (void)fault_await_restart(&bugs.cluster, &worker);
     bugs_stop(&bugs);
 }

@@ -263,8 +263,10 @@ static void learn_costs(struct engine *engine, uint32_t rows, uint32_t prefill_r
 {
     double *mean = &engine->step_seconds, *token = &engine->prefill_seconds_per_token;
     *mean = *mean == 0 ? seconds : *mean + MEAN_WEIGHT * (seconds - *mean);
-    if (prefill_rows >= PREFILL_ROWS_MIN && prefill_rows > rows / 2)
-        *token = *token == 0 ? seconds / rows : *token + MEAN_WEIGHT * (seconds / rows - *token);
+    if (prefill_rows >= PREFILL_ROWS_MIN && prefill_rows > rows / 2) {
+        double weight = 1.0 / ++engine->prefill_samples; /* the first replaces the warm-up's */
+        *token += (weight > MEAN_WEIGHT ? weight : MEAN_WEIGHT) * (seconds / rows - *token);
+    }
     engine->steps++;
     engine->step_rows += rows;
     metrics_add(engine->settings.metrics, WM_STEPS, 0, 1);

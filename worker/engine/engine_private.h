@@ -52,6 +52,7 @@ struct engine {
     struct tier_counts counted_tiers;
     uint64_t steps, step_rows, renamed;
     double step_seconds, prefill_seconds_per_token;
+    uint32_t prefill_samples; /* steps that the latter was learnt from */
     bool draining, stopping;
 };
 
