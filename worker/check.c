@@ -490,11 +490,13 @@ static int answer_lines(struct check *check, FILE *in, FILE *out, struct errmsg 
 /* What the files hold, by type. */
 static void print_types(const struct check *check, FILE *out)
 {
-    uint64_t bytes[DTYPES_MAX] = {0};
+    uint64_t bytes[DTYPES_MAX] = {0}, other = 0; /* other: fp8 */
     for (size_t i = 0; i < model_source_count(check->source); i++) {
         const struct model_entry entry = model_source_at(check->source, i);
         if (entry.dtype < DTYPES_MAX)
             bytes[entry.dtype] += entry.bytes;
+        else
+            other += entry.bytes;
     }
     (void)fputs("stored_bytes:", out);
     for (uint32_t i = 0; i < DTYPES_MAX; i++) {
@@ -502,6 +504,8 @@ static void print_types(const struct check *check, FILE *out)
         if (bytes[i] > 0 && info != NULL)
             (void)fprintf(out, " %s %llu", info->name, (unsigned long long)bytes[i]);
     }
+    if (other > 0)
+        (void)fprintf(out, " other %llu", (unsigned long long)other);
     (void)fputc('\n', out);
 }
 

@@ -62,6 +62,7 @@ int gguf_array_i32(const struct gguf *gguf, const char *key, const int32_t **ret
                    uint32_t *ret_count);
 int gguf_array_f32(const struct gguf *gguf, const char *key, const float **ret_items,
                    uint32_t *ret_count);
+/* Of u8, i8 or bool (0 or 1). */
 int gguf_array_bytes(const struct gguf *gguf, const char *key, const uint8_t **ret_items,
                      uint32_t *ret_count);
 

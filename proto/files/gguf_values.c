@@ -151,7 +151,8 @@ int gguf_array_bytes(const struct gguf *gguf, const char *key, const uint8_t **r
     const struct gguf_key *found = find(gguf, key);
     if (found == NULL)
         return -ENOENT;
-    if (found->type != GGUF_ARRAY || (found->item_type != GGUF_U8 && found->item_type != GGUF_I8))
+    if (found->type != GGUF_ARRAY || (found->item_type != GGUF_U8 && found->item_type != GGUF_I8 &&
+                                      found->item_type != GGUF_BOOL))
         return -EINVAL;
     *ret_items = found->items;
     *ret_count = found->items_count;

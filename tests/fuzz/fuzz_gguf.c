@@ -1,9 +1,11 @@
-/* fuzz_gguf.c - any bytes as a model file: open, config, card; nothing may be read past the end. */
+/* fuzz_gguf.c - any bytes as a model file: open, config, card, weights; nothing may be read past
+ * the end. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/assert.h"
 #include "proto/files/gguf.h"
+#include "tests/fuzz/use_model.h"
 #include "worker/load/card.h"
 #include "worker/load/model_config.h"
 
@@ -33,9 +35,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (gguf_open_memory(copy, bytes, &gguf, &err) == 0) {
         read_tensors(gguf);
         struct model_source *source = model_source_of_gguf(gguf);
-        if (model_config_read(source, &config, &err) == 0 &&
-            card_from_source(source, &config, "fuzz", NULL, &card, &err) == 0)
-            model_card_unref(card);
+        if (model_config_read(source, &config, &err) == 0) {
+            if (card_from_source(source, &config, "fuzz", NULL, &card, &err) == 0)
+                model_card_unref(card);
+            if (model_is_small(&config))
+                model_load_weights(source, &config);
+        }
         model_source_close(source);
     }
     free(copy);

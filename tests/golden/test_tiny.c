@@ -5,18 +5,13 @@
 #include <unistd.h>
 
 #include "kernels/backend.h"
-#include "tests/golden/golden.h"
-#include "worker/check.h"
-
-#define PROMPTS 3
-#define IDS_MAX 160
-#define VOCAB 320
+#include "tests/golden/tiny.h"
 
 enum kind { FOLDER = 0, GGUF, GGUF_INT8 };
 
 /* What the cpu backend may differ by: it keeps K and V in bf16, and quantises activations to int8
- * where weights are quantised; with tiles (AMX) it multiplies bf16 by bf16. DeepSeek-V3 chooses
- * groups of experts: a logit of the router that moves a little may choose others. */
+ * where weights are quantised; with tiles (AMX) it multiplies bf16 by bf16. A logit of a
+ * router that moves a little may choose other experts; DeepSeek-V3 chooses groups of them. */
 struct shape {
     const char *folder;
     enum kind kind;
@@ -36,7 +31,7 @@ static const struct shape shapes[] = {
     {"gemma2", FOLDER, 0.06, 5e-3, 0},
     {"gemma3", FOLDER, 0.06, 5e-3, 0},
     {"phi3", FOLDER, 0.06, 5e-3, 0},
-    {"mixtral", FOLDER, 0.08, 5e-3, 0},
+    {"mixtral", FOLDER, 0.08, 5e-3, 2},
     {"qwen3_moe", FOLDER, 0.08, 5e-3, 0},
     {"olmo2", FOLDER, 0.08, 5e-3, 0},
     {"granite", FOLDER, 0.06, 5e-3, 0},
@@ -51,135 +46,9 @@ static const struct shape shapes[] = {
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
-struct tiny {
-    char model[512];
-    json_t *golden;
-    float *rows; /* logits.f32 */
-};
-
-/* Logits of every position of a sequence. */
-struct recorded {
-    float logits[IDS_MAX][VOCAB];
-};
-
-static void load_tiny(const struct shape *shape, struct tiny *tiny)
+static void load_shape(const struct shape *shape, struct tiny *tiny)
 {
-    char path[512];
-    size_t bytes = 0;
-    const char *folder = shape->folder;
-    (void)snprintf(tiny->model, sizeof(tiny->model), "%s/golden/tiny/%s%s", SHARED_DIR, folder,
-                   shape->kind == FOLDER ? "" : "/model.gguf");
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s/golden.json", SHARED_DIR, folder);
-    tiny->golden = golden_read_json(path);
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s/logits.f32", SHARED_DIR, folder);
-    tiny->rows = (float *)(void *)golden_read_file(path, &bytes);
-    assert_non_null(tiny->golden);
-    assert_non_null(tiny->rows);
-    assert_int_equal(bytes, 15 * VOCAB * sizeof(float));
-}
-
-static void free_tiny(struct tiny *tiny)
-{
-    json_decref(tiny->golden);
-    mem_free(tiny->rows);
-}
-
-static void record(void *user, uint32_t position, const float *logits)
-{
-    struct recorded *recorded = user;
-    memcpy(recorded->logits[position], logits, VOCAB * sizeof(float));
-}
-
-static struct check *open_model(const struct check_settings *settings)
-{
-    struct errmsg err = {""};
-    struct check *check = NULL;
-    if (check_open(settings, &check, &err) < 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(check_config(check)->vocab_size, VOCAB);
-    return check;
-}
-
-/* One prompt and its greedy continuation, teacher-forced. */
-static void run_prompt(struct check *check, const json_t *prompt, struct recorded *recorded)
-{
-    struct errmsg err = {""};
-    uint32_t count = 0, greedy_count = 0;
-    uint32_t *ids = golden_ids(json_object_get(prompt, "ids"), &count);
-    uint32_t *greedy = golden_ids(json_object_get(prompt, "greedy"), &greedy_count);
-    assert_true(count + greedy_count <= IDS_MAX);
-    ids = mem_realloc(ids, (count + greedy_count) * sizeof(*ids));
-    memcpy(ids + count, greedy, greedy_count * sizeof(*greedy));
-    if (check_sequence(check, ids, count + greedy_count - 1, record, recorded, &err) < 0)
-        fail_msg("%s", err.text);
-    mem_free(ids);
-    mem_free(greedy);
-}
-
-struct tolerance {
-    double logit, margin;
-    unsigned strays;
-};
-
-/* Is the distribution of a position as golden.json has it? */
-static bool is_near(const float *logits, const json_t *prompt, size_t i, struct tolerance tolerance)
-{
-    double lse = golden_number(json_object_get(prompt, "logsumexp"), i);
-    json_int_t argmax = json_integer_value(json_array_get(json_object_get(prompt, "argmax"), i));
-    if (fabs(golden_logsumexp(logits, VOCAB) - lse) > tolerance.logit)
-        return false;
-    return golden_number(json_object_get(prompt, "margin"), i) < tolerance.margin ||
-           golden_argmax(logits, VOCAB) == argmax;
-}
-
-/* Worst difference of the stored rows; argmax, logsumexp and greedy asserted on the way. */
-static double compare_prompt(const struct tiny *tiny, const json_t *prompt,
-                             const struct recorded *recorded, struct tolerance tolerance)
-{
-    double worst = 0;
-    const json_t *full = json_object_get(prompt, "full_logit_positions");
-    size_t first = (size_t)json_integer_value(json_object_get(prompt, "first_row"));
-    for (size_t i = 0; i < json_array_size(full); i++) {
-        size_t position = (size_t)json_integer_value(json_array_get(full, i));
-        for (uint32_t k = 0; k < VOCAB; k++)
-            worst = fmax(worst, fabs((double)recorded->logits[position][k] -
-                                     (double)tiny->rows[(first + i) * VOCAB + k]));
-    }
-    if (worst > tolerance.logit)
-        print_message("largest logit difference %.3g\n", worst);
-    assert_true(worst <= tolerance.logit);
-    size_t count = json_array_size(json_object_get(prompt, "argmax"));
-    unsigned strays = 0;
-    for (size_t i = 0; i < count; i++)
-        strays += is_near(recorded->logits[i], prompt, i, tolerance) ? 0 : 1;
-    const json_t *greedy = json_object_get(prompt, "greedy");
-    for (size_t i = 0; i < json_array_size(greedy); i++) {
-        bool clear = golden_number(json_object_get(prompt, "greedy_margin"), i) >= tolerance.margin;
-        strays += clear && golden_argmax(recorded->logits[count - 1 + i], VOCAB) !=
-                               json_integer_value(json_array_get(greedy, i));
-    }
-    if (strays > 0)
-        print_message("  %u of %zu positions stray\n", strays, count);
-    assert_true(strays <= tolerance.strays);
-    return worst;
-}
-
-static double run_and_compare(const struct tiny *tiny, const struct check_settings *settings,
-                              struct tolerance tolerance)
-{
-    struct recorded *recorded = mem_alloc(sizeof(*recorded));
-    struct check *check = open_model(settings);
-    const json_t *prompts = json_object_get(tiny->golden, "prompts");
-    double worst = 0;
-    assert_int_equal(json_array_size(prompts), PROMPTS);
-    for (size_t i = 0; i < PROMPTS; i++) {
-        const json_t *prompt = json_array_get(prompts, i);
-        run_prompt(check, prompt, recorded);
-        worst = fmax(worst, compare_prompt(tiny, prompt, recorded, tolerance));
-    }
-    check_close(check);
-    mem_free(recorded);
-    return worst;
+    load_tiny(shape->folder, shape->kind == FOLDER ? "" : "model.gguf", tiny);
 }
 
 /* ref is float32 throughout. */
@@ -195,7 +64,7 @@ static void compare_backend(const char *backend)
     static const uint32_t ranks[] = {1, 2, 3, 8};
     for (size_t f = 0; f < SHAPES; f++) {
         struct tiny tiny;
-        load_tiny(&shapes[f], &tiny);
+        load_shape(&shapes[f], &tiny);
         for (size_t i = 0; i < 4; i++) {
             const struct check_settings settings = {.model = tiny.model,
                                                     .backend = backend,
@@ -226,7 +95,7 @@ static void test_config_when_in_the_new_spelling_gives_the_golden_logits(void **
     for (size_t f = 0; f < SHAPES; f++) {
         struct tiny tiny;
         char folder[] = "/tmp/refrain-golden-XXXXXX";
-        load_tiny(&shapes[f], &tiny);
+        load_shape(&shapes[f], &tiny);
         char *spelling = mem_printf("%s/config-v5.json", tiny.model);
         char *stored = mem_printf("%s/model.safetensors", tiny.model);
         if (access(spelling, F_OK) == 0) {
@@ -269,7 +138,7 @@ static void compare_ranks(const struct shape *shape, const char *backend, double
     static const uint32_t ranks[] = {2, 3, 8};
     struct recorded *one = mem_zalloc(sizeof(*one)), *many = mem_zalloc(sizeof(*many));
     struct tiny tiny;
-    load_tiny(shape, &tiny);
+    load_shape(shape, &tiny);
     const json_t *prompt = json_array_get(json_object_get(tiny.golden, "prompts"), 2);
     size_t count = json_array_size(json_object_get(prompt, "ids"));
     struct check_settings settings = {.model = tiny.model, .backend = backend};
@@ -306,7 +175,7 @@ static void compare_chunks(const struct shape *shape, const char *backend)
     static const uint32_t chunks[] = {1, 7, 16, 48, 100};
     struct recorded *whole = mem_zalloc(sizeof(*whole)), *cut = mem_zalloc(sizeof(*cut));
     struct tiny tiny;
-    load_tiny(shape, &tiny);
+    load_shape(shape, &tiny);
     const json_t *prompt = json_array_get(json_object_get(tiny.golden, "prompts"), 2);
     struct check_settings settings = {.model = tiny.model, .backend = backend};
     struct check *check = open_model(&settings);

@@ -54,6 +54,12 @@ static void finish_deepseek_v3(struct model_config *config)
     config->experts.biased = true;
 }
 
+/* One name for both; the file says how experts are scored. */
+static void finish_deepseek2(struct model_config *config)
+{
+    config->experts.group_by_two = config->experts.sigmoid;
+}
+
 static const struct architecture rows[] = {
     {.name = "llama",
      .hf_class = "LlamaForCausalLM",
@@ -124,6 +130,10 @@ static const struct architecture rows[] = {
     {.name = "deepseek_v2",
      .hf_class = "DeepseekV2ForCausalLM",
      .features = LLAMA | MODEL_LATENT | MODEL_INTERLEAVED},
+    {.name = "deepseek2", /* V2 and V3 */
+     .gguf = true,
+     .features = LLAMA | MODEL_LATENT | MODEL_INTERLEAVED,
+     .finish = finish_deepseek2},
     {.name = "deepseek_v3",
      .hf_class = "DeepseekV3ForCausalLM",
      .features = LLAMA | MODEL_LATENT | MODEL_INTERLEAVED,

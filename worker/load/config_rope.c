@@ -120,6 +120,15 @@ static void apply(struct config_keys *keys, const struct scaling *s, uint32_t di
     }
 }
 
+/* Latent attention takes yarn's factor in its scores instead of in the cosines. */
+static void scale_attention(const struct scaling *s, struct model_config *config)
+{
+    if (strcmp(s->type, "yarn") != 0 || s->mscale_all <= 0 || !model_has(config, MODEL_LATENT))
+        return;
+    double mscale = yarn_mscale(s->factor, s->mscale_all);
+    config->attention_scale *= (float)(mscale * mscale);
+}
+
 static void set_plain(struct rope_config *rope, double theta)
 {
     *rope = (struct rope_config){.theta = (float)theta, .amplitude = 1};
@@ -189,11 +198,8 @@ static void read_hf_rope(struct config_keys *keys, const json_t *object, double 
         read_hf_scaling(keys, object, config->rotary_dims, config, &s);
     if (keys->result == 0)
         apply(keys, &s, config->rotary_dims, rope);
-    if (keys->result == 0 && strcmp(s.type, "yarn") == 0 && s.mscale_all > 0 &&
-        model_has(config, MODEL_LATENT)) {
-        double mscale = yarn_mscale(s.factor, s.mscale_all);
-        config->attention_scale *= (float)(mscale * mscale);
-    }
+    if (keys->result == 0)
+        scale_attention(&s, config);
 }
 
 static void read_hf(struct config_keys *keys, struct model_config *config)
@@ -288,8 +294,13 @@ static void read_gguf(struct config_keys *keys, const struct model_source *sourc
         s.type = "default";
     if (s.amplitude == 1 && strcmp(s.type, "yarn") == 0)
         s.amplitude = 0; /* 1 there: times what the factor gives */
+    double scale_log = gguf_key(keys, "rope.scaling.yarn_log_multiplier", 0, 1e3, 0);
+    if (strcmp(s.type, "yarn") == 0 && model_has(config, MODEL_LATENT))
+        s.mscale = s.mscale_all = 10 * scale_log;
     if (keys->result == 0)
         apply(keys, &s, config->rotary_dims, rope);
+    if (keys->result == 0)
+        scale_attention(&s, config);
     if (config->rope_local.theta == 0 && strcmp(config->architecture, "gemma3") == 0)
         config->rope_local.theta = (float)THETA_DEFAULT; /* no key says so */
     else if (config->rope_local.theta == 0)

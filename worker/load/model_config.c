@@ -20,6 +20,7 @@
 #include "worker/load/architectures.h"
 #include "worker/load/config_keys.h"
 #include "worker/load/config_rope.h"
+#include "worker/load/fp8.h"
 #include "worker/load/tensor_names.h"
 
 #define HIDDEN_MAX (1u << 17)
@@ -31,10 +32,10 @@
 const char *model_feature_name(unsigned i)
 {
     static const char *const names[] = {
-        "tied_embedding", "pre_norm",    "post_norm",        "norm_plus_1",
-        "qkv_bias",       "output_bias", "ffn_bias",         "qk_norm",
-        "qk_norm_all",    "fused_qkv",   "fused_gate_up",    "gelu",
-        "interleaved",    "experts",     "latent_attention", "shared_gate"};
+        "tied_embedding", "pre_norm",  "post_norm",   "norm_plus_1", "qkv_bias",
+        "output_bias",    "ffn_bias",  "qk_norm",     "qk_norm_all", "fused_qkv",
+        "fused_gate_up",  "gelu",      "interleaved", "experts",     "latent_attention",
+        "shared_gate",    "split_kv_b"};
     return i < sizeof(names) / sizeof(names[0]) ? names[i] : NULL;
 }
 
@@ -43,8 +44,6 @@ const char *model_feature_name(unsigned i)
 static const struct config_name refused[] = {
     {NULL, "attention.clamp_kqv"},
     {NULL, "attention.max_alibi_bias"},
-    {NULL, "attention.sliding_window_pattern"},
-    {NULL, "expert_gating_func"},
     {"use_bidirectional_attention", NULL},
     {"alibi|use_alibi", NULL},
     {"clip_qkv", NULL},
@@ -126,13 +125,28 @@ static void read_sizes(struct config_keys *keys, struct model_config *c)
 
 static void read_latent(struct config_keys *keys, struct model_config *c)
 {
-    c->latent.q_rank = config_u32(keys, NAME("q_lora_rank", NULL), 0, HIDDEN_MAX, 0);
-    c->latent.kv_rank = config_u32_required(keys, NAME("kv_lora_rank", NULL), 1, HIDDEN_MAX);
-    c->latent.nope_dim =
-        config_u32_required(keys, NAME("qk_nope_head_dim", NULL), 1, MODEL_HEAD_DIM_MAX / 2);
-    c->latent.rope_dim =
-        config_u32_required(keys, NAME("qk_rope_head_dim", NULL), 2, MODEL_HEAD_DIM_MAX / 2);
-    c->value_dim = config_u32_required(keys, NAME("v_head_dim", NULL), 1, MODEL_HEAD_DIM_MAX);
+    c->latent.q_rank =
+        config_u32(keys, NAME("q_lora_rank", "attention.q_lora_rank"), 0, HIDDEN_MAX, 0);
+    c->latent.kv_rank =
+        config_u32_required(keys, NAME("kv_lora_rank", "attention.kv_lora_rank"), 1, HIDDEN_MAX);
+    c->latent.rope_dim = config_u32_required(keys, NAME("qk_rope_head_dim", "rope.dimension_count"),
+                                             2, MODEL_HEAD_DIM_MAX / 2);
+    c->value_dim = config_u32_required(
+        keys, NAME("v_head_dim", "attention.value_length_mla|attention.value_length"), 1,
+        MODEL_HEAD_DIM_MAX);
+    if (keys->gguf == NULL) {
+        c->latent.nope_dim =
+            config_u32_required(keys, NAME("qk_nope_head_dim", NULL), 1, MODEL_HEAD_DIM_MAX / 2);
+    } else {
+        /* Newer files state the lengths of the latent row as those of a key, and these besides. */
+        uint32_t key =
+            config_u32_required(keys, NAME(NULL, "attention.key_length_mla|attention.key_length"),
+                                3, MODEL_HEAD_DIM_MAX);
+        if (key <= c->latent.rope_dim)
+            config_fail(keys, -EINVAL, "keys of %u values, of which %u rotate", key,
+                        c->latent.rope_dim);
+        c->latent.nope_dim = key - c->latent.rope_dim;
+    }
     c->head_dim = c->latent.nope_dim + c->latent.rope_dim;
     c->kv_heads = c->q_heads; /* each query head gets keys and values of its own */
     if (c->value_dim > c->head_dim)
@@ -140,21 +154,43 @@ static void read_latent(struct config_keys *keys, struct model_config *c)
                     c->head_dim, c->value_dim);
 }
 
-static void read_heads(struct config_keys *keys, struct model_config *c)
+static void read_plain_heads(struct config_keys *keys, struct model_config *c)
 {
-    c->q_heads = config_u32_required(keys, NAME("num_attention_heads", "attention.head_count"), 1,
-                                     MODEL_HEADS_MAX);
     c->kv_heads = config_u32(keys, NAME("num_key_value_heads", "attention.head_count_kv"), 1,
                              MODEL_HEADS_MAX, c->q_heads);
     c->head_dim = config_u32(keys, NAME("head_dim", "attention.key_length"), 2, MODEL_HEAD_DIM_MAX,
                              c->hidden / c->q_heads);
     c->value_dim =
         config_u32(keys, NAME(NULL, "attention.value_length"), 1, UINT32_MAX, c->head_dim);
-    if (model_has(c, MODEL_LATENT))
-        read_latent(keys, c);
-    else if (c->value_dim != c->head_dim)
+    if (c->value_dim != c->head_dim)
         config_fail(keys, -ENOTSUP, "keys of %u and values of %u a head: they must be equal",
                     c->head_dim, c->value_dim);
+}
+
+static uint32_t read_rotary(struct config_keys *keys, const struct model_config *c)
+{
+    double part = config_number(keys, NAME("partial_rotary_factor", NULL), 0.01, 1, 1);
+    const json_t *rope = json_object_get(keys->object, "rope_parameters");
+    if (json_is_number(json_object_get(rope, "partial_rotary_factor")))
+        part = json_number_value(json_object_get(rope, "partial_rotary_factor"));
+    if (!(part >= 0.01 && part <= 1)) {
+        config_fail(keys, -EINVAL, "key 'partial_rotary_factor' is not a number from 0.01 to 1");
+        part = 1;
+    }
+    if (model_has(c, MODEL_LATENT))
+        return c->latent.rope_dim;
+    return config_u32(keys, NAME(NULL, "rope.dimension_count"), 2, c->head_dim,
+                      (uint32_t)(part * c->head_dim));
+}
+
+static void read_heads(struct config_keys *keys, struct model_config *c)
+{
+    c->q_heads = config_u32_required(keys, NAME("num_attention_heads", "attention.head_count"), 1,
+                                     MODEL_HEADS_MAX);
+    if (model_has(c, MODEL_LATENT))
+        read_latent(keys, c);
+    else
+        read_plain_heads(keys, c);
     if (c->q_heads % c->kv_heads != 0)
         config_fail(keys, -EINVAL, "%u query heads do not share %u KV heads evenly", c->q_heads,
                     c->kv_heads);
@@ -165,17 +201,7 @@ static void read_heads(struct config_keys *keys, struct model_config *c)
                                   c->head_dim > 0 ? c->head_dim : 1);
     c->attention_scale = (float)config_number(keys, NAME("attention_multiplier", "attention.scale"),
                                               1e-6, 1e6, (double)(1.0f / sqrtf((float)scalar)));
-    double part = config_number(keys, NAME("partial_rotary_factor", NULL), 0.01, 1, 1);
-    const json_t *rope = json_object_get(keys->object, "rope_parameters");
-    if (json_is_number(json_object_get(rope, "partial_rotary_factor")))
-        part = json_number_value(json_object_get(rope, "partial_rotary_factor"));
-    if (!(part >= 0.01 && part <= 1)) {
-        config_fail(keys, -EINVAL, "key 'partial_rotary_factor' is not a number from 0.01 to 1");
-        part = 1;
-    }
-    uint32_t rotary =
-        model_has(c, MODEL_LATENT) ? c->latent.rope_dim : (uint32_t)(part * c->head_dim);
-    c->rotary_dims = config_u32(keys, NAME(NULL, "rope.dimension_count"), 2, c->head_dim, rotary);
+    c->rotary_dims = read_rotary(keys, c);
     if (c->rotary_dims % 2 != 0 || c->rotary_dims > c->head_dim)
         config_fail(keys, -EINVAL, "%u rotary dimensions of %u: not an even part", c->rotary_dims,
                     c->head_dim);
@@ -206,15 +232,23 @@ static void read_experts(struct config_keys *keys, struct model_config *c)
                         FFN_MAX, c->ffn);
     e->shared_ffn = config_u32(
         keys, NAME("shared_expert_intermediate_size", "expert_shared_feed_forward_length"), 0,
-        FFN_MAX, e->ffn * config_u32(keys, NAME("n_shared_experts", NULL), 0, 64, 0));
+        FFN_MAX,
+        e->ffn * config_u32(keys, NAME("n_shared_experts", "expert_shared_count"), 0, 64, 0));
     e->normalise = config_bool(keys, NAME("norm_topk_prob", "expert_weights_norm"),
-                               keys->gguf != NULL); /* those that GGUFs of ours hold do */
+                               keys->gguf != NULL && !model_has(c, MODEL_LATENT));
+    uint32_t gating = config_u32(keys, NAME(NULL, "expert_gating_func"), 0, UINT32_MAX, 1);
+    if (gating > 2)
+        config_fail(keys, -ENOTSUP, "key '%s.expert_gating_func' is %u; 1 and 2 are run",
+                    keys->prefix, gating);
+    e->sigmoid = gating == 2;
     e->scale = (float)config_number(keys, NAME("routed_scaling_factor", "expert_weights_scale"),
                                     1e-6, 1e6, 1);
     const char *method = json_string_value(json_object_get(keys->object, "topk_method"));
     if (method == NULL || strcmp(method, "greedy") != 0) {
-        e->groups = config_u32(keys, NAME("n_group", NULL), 1, MODEL_EXPERTS_MAX, 1);
-        e->groups_chosen = config_u32(keys, NAME("topk_group", NULL), 1, MODEL_EXPERTS_MAX, 1);
+        e->groups =
+            config_u32(keys, NAME("n_group", "expert_group_count"), 1, MODEL_EXPERTS_MAX, 1);
+        e->groups_chosen = config_u32(keys, NAME("topk_group", "expert_group_used_count"), 1,
+                                      MODEL_EXPERTS_MAX, 1);
     }
     check_routing(keys, e);
 }
@@ -255,13 +289,56 @@ static void read_layer_lists(struct config_keys *keys, struct model_config *c)
     }
 }
 
+/* GGUF: a list of which layers slide; false: there is none. */
+static bool find_pattern(const struct config_keys *keys, const uint8_t **ret_slides,
+                         uint32_t *ret_count)
+{
+    char key[128];
+    (void)snprintf(key, sizeof(key), "%s.attention.sliding_window_pattern", keys->prefix);
+    return keys->gguf != NULL && gguf_array_bytes(keys->gguf, key, ret_slides, ret_count) == 0;
+}
+
+/* How many layers in a row have one that does not slide. */
+static uint32_t read_slide_every(struct config_keys *keys, const struct architecture *row)
+{
+    const uint8_t *slides = NULL;
+    uint32_t count = 0, stated = 0;
+    if (find_pattern(keys, &slides, &count))
+        return row->slide_every;
+    stated = config_u32(
+        keys,
+        NAME("sliding_window_pattern|_sliding_window_pattern", "attention.sliding_window_pattern"),
+        1, MODEL_LAYERS_MAX, 0);
+    if (row->slide_every != SLIDE_NONE && row->slide_every != SLIDE_ALL)
+        return stated > 0 ? stated : row->slide_every;
+    if (stated > 0 && keys->gguf != NULL)
+        config_fail(keys, -ENOTSUP,
+                    "key '%s.attention.sliding_window_pattern': this feature is not supported",
+                    keys->prefix);
+    return row->slide_every;
+}
+
+static void read_pattern(struct config_keys *keys, struct model_config *c)
+{
+    const uint8_t *slides = NULL;
+    uint32_t count = 0;
+    if (!find_pattern(keys, &slides, &count))
+        return;
+    if (count != c->layers)
+        config_fail(keys, -EINVAL,
+                    "key '%s.attention.sliding_window_pattern' does not list %u layers",
+                    keys->prefix, c->layers);
+    for (uint32_t i = 0; i < c->layers && i < count; i++) {
+        bool sliding = slides[i] != 0 && c->window > 0;
+        c->layer_kinds[i] =
+            (uint8_t)((c->layer_kinds[i] & ~LAYER_SLIDING) | (sliding ? LAYER_SLIDING : 0));
+    }
+}
+
 static void read_layers(struct config_keys *keys, const struct architecture *row,
                         struct model_config *c)
 {
-    uint32_t every = row->slide_every;
-    if (every != SLIDE_NONE && every != SLIDE_ALL)
-        every = config_u32(keys, NAME("sliding_window_pattern|_sliding_window_pattern", NULL), 1,
-                           MODEL_LAYERS_MAX, every);
+    uint32_t every = read_slide_every(keys, row);
     uint32_t slide_from =
         config_u32(keys, NAME("max_window_layers", NULL), 0, UINT32_MAX, UINT32_MAX);
     uint32_t dense = config_u32(keys, NAME("first_k_dense_replace", "leading_dense_block_count"), 0,
@@ -278,6 +355,7 @@ static void read_layers(struct config_keys *keys, const struct architecture *row
                       (rotates ? 0 : LAYER_NO_ROPE) | (experts ? LAYER_EXPERTS : 0));
     }
     read_layer_lists(keys, c);
+    read_pattern(keys, c);
     for (uint32_t i = 0; i < c->layers; i++) {
         if ((c->layer_kinds[i] & LAYER_SLIDING) != 0 && c->window == 0)
             config_fail(keys, -EINVAL, "layer %u slides, but there is no sliding_window", i);
@@ -312,6 +390,10 @@ static void read_features(struct config_keys *keys, const struct model_source *s
         c->features |= MODEL_FUSED_QKV;
     if (has_role(source, c, TENSOR_GATE_UP) && !gate)
         c->features |= MODEL_FUSED_GATE_UP;
+    if (model_has(c, MODEL_LATENT) && has_role(source, c, TENSOR_K_B))
+        c->features |= MODEL_SPLIT_KV_B;
+    if (c->from_gguf && has_role(source, c, TENSOR_ROUTER_BIAS))
+        c->experts.biased = true;
     if (has_role(source, c, TENSOR_Q_BIAS) || has_role(source, c, TENSOR_QKV_BIAS))
         c->features |= MODEL_QKV_BIAS;
     if (has_role(source, c, TENSOR_OUTPUT_BIAS))
@@ -380,10 +462,8 @@ static void refuse_keys(struct config_keys *keys)
                         keys->gguf != NULL ? keys->prefix : "", keys->gguf != NULL ? "." : "",
                         keys->gguf != NULL ? refused[i].gguf : refused[i].hf);
     }
-    if (json_is_object(json_object_get(keys->object, "quantization_config")))
-        config_fail(keys, -ENOTSUP,
-                    "key 'quantization_config': quantised Hugging Face folders are not supported; "
-                    "use F32, F16 or BF16, or a GGUF");
+    if (keys->gguf == NULL && keys->result == 0)
+        keys->result = fp8_check_config(keys->object, keys->err);
 }
 
 int model_config_read(const struct model_source *source, struct model_config *ret_config,

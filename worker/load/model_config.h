@@ -33,6 +33,7 @@ enum model_feature {
     MODEL_EXPERTS = 1 << 13,     /* some layers have experts */
     MODEL_LATENT = 1 << 14,      /* multi-head latent attention (DeepSeek-V2) */
     MODEL_SHARED_GATE = 1 << 15, /* shared experts are weighed by a gate of their own (Qwen2-MoE) */
+    MODEL_SPLIT_KV_B = 1 << 16,  /* MODEL_LATENT: what makes k and v is stored in two */
 };
 /* The i-th feature's name, for people; NULL past the last. */
 const char *model_feature_name(unsigned i);

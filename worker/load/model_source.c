@@ -14,6 +14,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "worker/load/fp8.h"
 
 #define JSON_BYTES_MAX (64u << 20)
 #define SPLIT_DIGITS 5
@@ -305,12 +306,14 @@ static int find_safetensor(const struct model_source *source, const char *name,
         const struct safetensor *t = safetensors_find(source->safetensors[i], name);
         if (t == NULL)
             continue;
-        if (t->info == NULL)
+        bool fp8 = strcmp(t->type_name, "F8_E4M3") == 0;
+        if (t->info == NULL && !fp8)
             return errmsg_set(err, -ENOTSUP,
-                              "tensor '%s' is of type %s; F32, F16 and BF16 are read", name,
-                              t->type_name);
+                              "tensor '%s' is of type %s; F32, F16, BF16 and F8_E4M3 are read",
+                              name, t->type_name);
         uint32_t n = t->dims_count;
         struct model_tensor tensor = {.dtype = t->dtype,
+                                      .fp8 = fp8,
                                       .planes = 1,
                                       .rows = n > 1 ? t->dims[n - 2] : 1,
                                       .columns = n > 0 ? t->dims[n - 1] : 1,
@@ -319,8 +322,10 @@ static int find_safetensor(const struct model_source *source, const char *name,
                                       .file = i};
         for (uint32_t d = 0; d + 2 < n; d++)
             tensor.planes *= t->dims[d];
-        *ret_tensor = tensor;
-        return 0;
+        int r = fp8 ? fp8_find_scales(source, name, &tensor, err) : 0;
+        if (r == 0)
+            *ret_tensor = tensor;
+        return r;
     }
     return -ENOENT;
 }
@@ -361,7 +366,7 @@ struct model_entry model_source_at(const struct model_source *source, size_t i)
         i -= safetensors_count(source->safetensors[f++]);
     const struct safetensor *t = safetensors_at(source->safetensors[f], i);
     entry.name = (struct gguf_string){t->name, strlen(t->name)};
-    entry.dtype = (uint32_t)t->dtype;
+    entry.dtype = t->info != NULL ? (uint32_t)t->dtype : MODEL_DTYPE_OTHER;
     entry.data = t->data;
     entry.bytes = t->bytes;
     for (uint32_t d = 0; d < t->dims_count; d++)

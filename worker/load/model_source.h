@@ -21,13 +21,23 @@
 
 struct model_source;
 
+/* What the codes of an F8_E4M3 matrix are multiplied by (fp8.h): a scale for each block, blocks of
+ * one row of blocks behind each other. */
+struct model_scales {
+    enum dtype dtype; /* not quantised */
+    const void *data;
+    uint64_t block_rows, block_columns, row_scales;
+};
+
 /* A stored matrix, or `planes` of them behind each other (experts of a GGUF). */
 struct model_tensor {
-    enum dtype dtype;
+    enum dtype dtype;               /* not of fp8 */
+    bool fp8;                       /* a byte a value, with scales */
     uint64_t planes, rows, columns; /* a vector: 1 row; unused ones are 1 */
     const void *data;
     size_t bytes;
     uint32_t file; /* which file holds it */
+    struct model_scales scales;
 };
 
 /* 0; -ENOENT...; -EINVAL: *err names file and reason. */
@@ -41,16 +51,18 @@ const struct gguf *model_source_gguf(const struct model_source *source); /* keys
 const json_t *model_source_config(const struct model_source *source);    /* NULL: GGUF */
 const char *model_source_folder(const struct model_source *source);      /* NULL: GGUF */
 
-/* 0; -ENOENT: no such tensor; -ENOTSUP: of a type that we do not read, *err names it. */
+/* 0; -ENOENT: no such tensor; -ENOTSUP: of a type that we do not read, *err names it; -EINVAL: an
+ * F8_E4M3 matrix without scales that fit. */
 int model_source_tensor(const struct model_source *source, const char *name,
                         struct model_tensor *ret_tensor, struct errmsg *err);
 bool model_source_has(const struct model_source *source, const char *name);
 size_t model_source_count(const struct model_source *source);
+#define MODEL_DTYPE_OTHER UINT32_MAX
 /* Name of the i-th tensor, not terminated, and its bytes for the fingerprint. */
 struct model_entry {
     struct gguf_string name;
     uint64_t dims[4];
-    uint32_t dtype;
+    uint32_t dtype; /* enum dtype, or MODEL_DTYPE_OTHER: F8_E4M3, or one that weights never have */
     const void *data;
     size_t bytes;
 };

@@ -32,6 +32,14 @@ static const char *const gguf_names[TENSOR_ROLES] = {
     [TENSOR_OUTPUT_BIAS] = "blk.%u.attn_output.bias",
     [TENSOR_Q_NORM] = "blk.%u.attn_q_norm.weight",
     [TENSOR_K_NORM] = "blk.%u.attn_k_norm.weight",
+    [TENSOR_Q_A] = "blk.%u.attn_q_a.weight",
+    [TENSOR_Q_A_NORM] = "blk.%u.attn_q_a_norm.weight",
+    [TENSOR_Q_B] = "blk.%u.attn_q_b.weight",
+    [TENSOR_KV_A] = "blk.%u.attn_kv_a_mqa.weight",
+    [TENSOR_KV_A_NORM] = "blk.%u.attn_kv_a_norm.weight",
+    [TENSOR_KV_B] = "blk.%u.attn_kv_b.weight",
+    [TENSOR_K_B] = "blk.%u.attn_k_b.weight",
+    [TENSOR_V_B] = "blk.%u.attn_v_b.weight",
     [TENSOR_GATE] = "blk.%u.ffn_gate.weight",
     [TENSOR_UP] = "blk.%u.ffn_up.weight",
     [TENSOR_GATE_UP] = "blk.%u.ffn_up.weight", /* MODEL_FUSED_GATE_UP: both in it */
@@ -40,6 +48,7 @@ static const char *const gguf_names[TENSOR_ROLES] = {
     [TENSOR_UP_BIAS] = "blk.%u.ffn_up.bias",
     [TENSOR_DOWN_BIAS] = "blk.%u.ffn_down.bias",
     [TENSOR_ROUTER] = "blk.%u.ffn_gate_inp.weight",
+    [TENSOR_ROUTER_BIAS] = "blk.%u.exp_probs_b.bias",
     [TENSOR_SHARED_GATE] = "blk.%u.ffn_gate_shexp.weight",
     [TENSOR_SHARED_UP] = "blk.%u.ffn_up_shexp.weight",
     [TENSOR_SHARED_DOWN] = "blk.%u.ffn_down_shexp.weight",
@@ -174,8 +183,12 @@ static bool attention_uses(const struct model_config *config, enum tensor_role r
         return low;
     case TENSOR_KV_A:
     case TENSOR_KV_A_NORM:
-    case TENSOR_KV_B:
         return latent;
+    case TENSOR_KV_B:
+        return latent && !model_has(config, MODEL_SPLIT_KV_B);
+    case TENSOR_K_B:
+    case TENSOR_V_B:
+        return latent && model_has(config, MODEL_SPLIT_KV_B);
     default:
         return false;
     }
@@ -265,12 +278,28 @@ static bool canonical(struct gguf_string name, char ret_text[TENSOR_NAME_MAX], u
     return true;
 }
 
+/* "X.weight_scale" -> "X.weight": what belongs to a matrix of fp8 is known where the matrix is. */
+static void cut_scale(char *text)
+{
+    static const char *const ends[] = {".weight_scale_inv", ".weight_scale", ".input_scale"};
+    size_t bytes = strlen(text);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        size_t end = strlen(ends[i]);
+        if (bytes > end && strcmp(text + bytes - end, ends[i]) == 0) {
+            (void)snprintf(text + bytes - end, end + 1, ".weight");
+            return;
+        }
+    }
+}
+
 static bool is_known(const struct model_config *config, struct gguf_string name)
 {
     char text[TENSOR_NAME_MAX];
     uint32_t numbers[2] = {0, 0};
     if (!canonical(name, text, numbers))
         return false;
+    if (!config->from_gguf)
+        cut_scale(text);
     bool layered = strstr(text, "%u") != NULL;
     if (layered && numbers[0] >= config->layers)
         return !config->from_gguf && model_has(config, MODEL_LATENT); /* predicts further tokens */

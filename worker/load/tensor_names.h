@@ -33,7 +33,9 @@ enum tensor_role {
     TENSOR_Q_B,
     TENSOR_KV_A,
     TENSOR_KV_A_NORM,
-    TENSOR_KV_B,
+    TENSOR_KV_B, /* either this one, ... */
+    TENSOR_K_B,  /* ... or its halves, one plane a head, the first turned around (GGUF) */
+    TENSOR_V_B,
     TENSOR_GATE,
     TENSOR_UP,
     TENSOR_GATE_UP,

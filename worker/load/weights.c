@@ -89,7 +89,7 @@ static int read_vector(const struct loader *loader, enum tensor_role role, uint3
         return errmsg_set(loader->err, -EINVAL, "tensor '%s' is missing", name);
     if (r < 0)
         return r;
-    if (tensor.columns != total || tensor.rows != 1 || tensor.planes != 1 ||
+    if (tensor.columns != total || tensor.rows != 1 || tensor.planes != 1 || tensor.fp8 ||
         dtype_is_quantised(tensor.dtype))
         return errmsg_set(loader->err, -EINVAL, "tensor '%s' is not %u unquantised values", name,
                           total);
@@ -236,6 +236,29 @@ static uint32_t *latent_order(const struct model_config *c, uint32_t heads)
     return order;
 }
 
+/* kv_b out of its halves: of each head the rows of k, which are stored turned around, and of v. */
+static int load_split_kv_b(const struct loader *loader, struct layer_weights *layer)
+{
+    const struct model_config *c = loader->config;
+    const struct latent_config *l = &c->latent;
+    struct weight_stack stack = {.source = loader->source};
+    char k_name[TENSOR_NAME_MAX], v_name[TENSOR_NAME_MAX];
+    (void)tensor_name(c, TENSOR_K_B, loader->layer, 0, k_name);
+    (void)tensor_name(c, TENSOR_V_B, loader->layer, 0, v_name);
+    const struct stored_heads k = {.name = k_name, .turned = true, .rows = l->nope_dim};
+    const struct stored_heads v = {.name = v_name, .rows = c->value_dim};
+    int r = weight_stack_add_heads(&stack, &k, &v,
+                                   &(struct heads_wanted){.heads = c->q_heads,
+                                                          .columns = l->kv_rank,
+                                                          .first = loader->slice->q_first,
+                                                          .count = loader->slice->q_count},
+                                   loader->err);
+    if (r == 0)
+        r = pack(loader, &stack, WEIGHT_MATMUL, &layer->kv_b);
+    weight_stack_done(&stack);
+    return r;
+}
+
 static int load_latent(struct loader *loader, struct layer_weights *layer)
 {
     const struct model_config *c = loader->config;
@@ -268,7 +291,9 @@ static int load_latent(struct loader *loader, struct layer_weights *layer)
     if (r == 0)
         r = load_rows(loader, &kv_a, 1, WEIGHT_MATMUL, &layer->kv_a);
     if (r == 0)
-        r = load_rows(loader, &kv_b, 1, WEIGHT_MATMUL, &layer->kv_b);
+        r = model_has(c, MODEL_SPLIT_KV_B)
+                ? load_split_kv_b(loader, layer)
+                : load_rows(loader, &kv_b, 1, WEIGHT_MATMUL, &layer->kv_b);
     mem_free(order);
     return r;
 }

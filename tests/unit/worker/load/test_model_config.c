@@ -165,6 +165,31 @@ static void test_features_when_not_run_are_refused_by_name(void **state)
     refuse(-ENOTSUP, "tensor 'blk.2.attn_norm.weight'");
 }
 
+static void test_sliding_layers_when_listed_are_as_many_as_layers(void **state)
+{
+    const uint8_t slides[] = {1, 0, 1};
+    struct model_config config;
+    for (uint64_t count = 2; count <= 3; count++) {
+        write_llama_keys(&w, &llama_small);
+        write_u32(&w, "llama.attention.sliding_window", 4);
+        write_array(&w, "llama.attention.sliding_window_pattern", 7, count, slides, count);
+        write_llama_tensors(&w, &llama_small);
+        if (count == 3) {
+            refuse(-EINVAL, "'llama.attention.sliding_window_pattern' does not list 2 layers");
+            continue;
+        }
+        assert_int_equal(read_config(&config, NULL), 0);
+        assert_int_equal(config.layer_kinds[0], LAYER_SLIDING);
+        assert_int_equal(config.layer_kinds[1], 0);
+        teardown(NULL);
+        setup(NULL);
+    }
+    write_llama_keys(&w, &llama_small);
+    write_u32(&w, "llama.attention.sliding_window_pattern", 6); /* all layers of a llama slide */
+    write_llama_tensors(&w, &llama_small);
+    refuse(-ENOTSUP, "key 'llama.attention.sliding_window_pattern': this feature");
+}
+
 static void test_features_when_neutral_are_accepted(void **state)
 {
     struct model_config config;
@@ -199,6 +224,7 @@ int main(void)
         TEST(test_architecture_when_unknown_is_named_with_what_is_supported),
         TEST(test_numbers_when_missing_or_impossible_are_refused_by_key),
         TEST(test_features_when_not_run_are_refused_by_name),
+        TEST(test_sliding_layers_when_listed_are_as_many_as_layers),
         TEST(test_features_when_neutral_are_accepted),
         TEST(test_rope_divisors_when_of_another_size_or_zero_are_refused),
     };

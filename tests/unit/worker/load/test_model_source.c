@@ -189,6 +189,13 @@ static void test_config_when_it_cannot_be_run_names_the_key(void **state)
     refuse_config("{" LLAMA "\"num_hidden_layers\":1.5}", -EINVAL, "is not one integer");
     refuse_config("{" LLAMA "\"num_hidden_layers\":\"2\"}", -EINVAL, "is not one integer");
     refuse_config("{" LLAMA "\"num_hidden_layers\":2}", -EINVAL, "key 'hidden_size' is missing");
+    refuse_config("{" LLAMA "\"num_hidden_layers\":1e300}", -EINVAL, "is 1e+300, 1 to 512");
+    refuse_config("{" LLAMA "\"num_hidden_layers\":1,\"hidden_size\":-4}", -EINVAL,
+                  "key 'hidden_size' is -4, 1 to 131072 are possible");
+    refuse_config("{" SIZES ",\"num_key_value_heads\":4294967296}", -EINVAL,
+                  "key 'num_key_value_heads' is 4.2949673e+09, 1 to 1024");
+    refuse_config("{" SIZES ",\"head_dim\":513}", -EINVAL, "key 'head_dim' is 513, 2 to 512");
+    refuse_config("{" SIZES ",\"rope_theta\":0}", -EINVAL, "key 'rope_theta' is 0, 1 to");
     refuse_config("{" SIZES ",\"vocab_size\":3}", -EINVAL,
                   "'vocab_size' is 3, the embedding has 2");
     refuse_config("{" SIZES ",\"rope_scaling\":{\"type\":\"dynamic\"}}", -ENOTSUP,
