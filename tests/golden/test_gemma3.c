@@ -1,6 +1,6 @@
 /* test_gemma3.c - Gemma 3 270M Q4_K_M (real_model.h): Q4_K, Q5_0, Q6_K and Q8_0, windows of 512, a
  * vocabulary of 262144. The reference path on a short prompt (it takes a second for ten rows), the
- * default path on all prompts, of which one is longer than the window, and on 1000 tokens of text.
+ * default path on all prompts, of which one is longer than the window, and on 700 tokens of text.
  */
 #include <cmocka.h>
 
@@ -23,7 +23,7 @@ static void test_default_path_is_within_int8_tolerances(void **state)
 {
     const struct check_settings settings = {
         .model = model, .backend = "cpu", .threads = 2, .chunk = 256, .tokens_max = 2048};
-    const struct whole whole = {"cpu", golden, PROMPTS, 1000, VOCAB, int8};
+    const struct whole whole = {"cpu", golden, PROMPTS, 700, VOCAB, int8};
     uint32_t clear = 0;
     assert_int_equal(run_model(&settings, &whole, &clear), ROWS);
     assert_true(clear > 100);
