@@ -254,8 +254,10 @@ int check_open(const struct check_settings *settings, struct check **ret_check, 
         goto out;
     }
     r = open_ranks(check, err);
-    if (r < 0)
+    if (r < 0) {
+        r = errmsg_prefix(err, r, "'%s'", settings->model);
         goto out;
+    }
     *ret_check = check;
     check = NULL;
 out:
