@@ -14,8 +14,10 @@ void amx_gemm_u5(const struct gemm *gemm);
 void amx_gemm_s6(const struct gemm *gemm);
 void amx_gemm_s8(const struct gemm *gemm);
 void amx_gemm_bf16(const struct gemm *gemm);
-void amx_pack_rows(const float *x, size_t x_stride, uint32_t rows, uint32_t columns, uint32_t width,
-                   uint16_t *to);
+/* matmul_many_amx.c: rows that are packed by row, panels of any by_output class. */
+void amx_gemm_many(const struct gemm *gemm, enum panel_class class);
+void amx_pack_rows(const float *x, size_t x_stride, uint32_t rows, uint32_t columns,
+                   enum packed_form form, uint16_t *to);
 void amx_attend(const struct attention *attention, const struct attention_unit *unit,
                 float *scratch);
 void amx_attend_merge(const struct attention *attention, const struct attention_unit *unit,

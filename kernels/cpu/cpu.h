@@ -12,7 +12,7 @@
 
 extern const struct backend_ops cpu_backend_ops;
 
-#define QUANT_ROWS 512                   /* rows quantised at once: op_matmul's passes over M */
+#define QUANT_ROWS MANY_ROWS             /* rows quantised at once: op_matmul's passes over M */
 #define HEAD_DIM_MAX 512                 /* as ops.c checks */
 #define ATTENTION_UNITS 8192             /* planned at once */
 #define ATTENTION_PARTIALS (1024 * 1024) /* floats for split contexts */
@@ -24,7 +24,7 @@ struct cpu_state {
     /* Scratch. quant grows in weight_new to the widest weight; the rest is made at open. */
     struct quant_rows quant; /* [QUANT_ROWS] */
     uint16_t *packed;        /* [QUANT_ROWS], for a family that packs rows */
-    uint16_t *panel_scratch; /* [threads][quant_columns rounded up * PANEL] */
+    uint16_t *panel_scratch; /* [threads][MANY_SCRATCH_VALUES], likewise */
     void *quant_memory;
     size_t quant_bytes;
     uint32_t quant_columns;

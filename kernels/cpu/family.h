@@ -70,16 +70,31 @@ struct quant_rows {
                            of U2, and for families that add a constant to signed weights */
 };
 
-/* Rows of x as bf16 in the order of tiles: [rows / 16, up][K / 32, up][16 pairs of k][width
- * rows][2]. width is 16, or 1 or 4 where that many rows are all. */
-static inline uint32_t packed_width(uint32_t rows)
+/* Rows of x as bf16 in the order of tiles, [rows / 16, up][K / 32, up] of:
+ *   PACKED_1, _4, _16  [16 pairs of k][width rows][2]
+ *   PACKED_BY_ROW      [16 rows][32 k] */
+enum packed_form { PACKED_1 = 0, PACKED_4, PACKED_16, PACKED_BY_ROW };
+#define PACKED_FEW 64 /* rows; more are packed by row */
+static inline enum packed_form packed_form(uint32_t rows)
 {
-    return rows == 1 ? 1 : rows <= 4 ? 4 : 16;
+    return rows == 1            ? PACKED_1
+           : rows <= 4          ? PACKED_4
+           : rows <= PACKED_FEW ? PACKED_16
+                                : PACKED_BY_ROW;
+}
+static inline uint32_t packed_width(enum packed_form form)
+{
+    return form == PACKED_1 ? 1 : form == PACKED_4 ? 4 : 16;
 }
 static inline size_t packed_tile_values(uint32_t width, uint32_t columns)
 {
     return ((size_t)columns + 31) / 32 * 32 * width;
 }
+/* What gemm needs of scratch for rows that are packed by row: B tiles of a block of K, and sums of
+ * 512 rows x 32 outputs that wait for the next. */
+#define MANY_ROWS 512
+#define MANY_B_VALUES (18 * 2 * PANEL * GROUP)
+#define MANY_SCRATCH_VALUES (MANY_B_VALUES + MANY_ROWS * 2 * PANEL * 2)
 
 /* y [rows, 16 * panels] (+)= x * panels^T */
 struct gemm {
@@ -90,8 +105,8 @@ struct gemm {
     struct quant_rows quant;  /* quantised classes: row 0 is the first of `rows` */
     const float *x;           /* float classes */
     const uint16_t *packed;   /* classes of a family that packs rows: as above, first row's tile */
-    uint32_t packed_width;
-    uint16_t *scratch; /* the thread's: a panel as bf16, for a family that packs rows */
+    enum packed_form form;
+    uint16_t *scratch; /* the thread's, MANY_SCRATCH_VALUES; 64-byte aligned */
     size_t x_stride;
     float *y; /* column of the first panel */
     size_t y_stride;
@@ -167,7 +182,7 @@ struct cpu_family {
      * quantised classes are quantised. pack_rows is NULL where there are none. */
     bool by_output[PANEL_CLASSES];
     void (*pack_rows)(const float *x, size_t x_stride, uint32_t rows, uint32_t columns,
-                      uint32_t width, uint16_t *to);
+                      enum packed_form form, uint16_t *to);
     /* columns is a multiple of 32 */
     void (*quantise_row)(const float *x, uint32_t columns, const struct quant_rows *to);
     void (*attend)(const struct attention *attention, const struct attention_unit *unit,

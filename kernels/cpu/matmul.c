@@ -24,12 +24,11 @@ struct matmul_job {
     const struct tensor *y;
     struct quant_rows quant; /* of rows first_row .. first_row + rows - 1 */
     uint16_t *packed, *panel_scratch;
-    size_t scratch_values; /* of a thread */
-    uint32_t width;        /* of packed tiles */
+    enum packed_form form;
     uint32_t first_row, rows;
     bool accumulate;
     uint32_t run_panels; /* panels per piece */
-    uint32_t row_tiles;
+    uint32_t tile_rows, row_tiles;
 };
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
@@ -59,12 +58,12 @@ static void quantise_rows(const void *context, uint32_t first, uint32_t end)
 static void pack_tiles(const void *context, uint32_t first, uint32_t end)
 {
     const struct matmul_job *job = context;
-    size_t tile = packed_tile_values(job->width, job->x->columns);
+    size_t tile = packed_tile_values(packed_width(job->form), job->x->columns);
     for (uint32_t i = first; i < end; i++) {
         uint32_t row = i * PACKED_ROWS;
         job->family->pack_rows(job->x->data + (size_t)(job->first_row + row) * job->x->stride,
                                job->x->stride, min_u32(PACKED_ROWS, job->rows - row),
-                               job->x->columns, job->width, job->packed + i * tile);
+                               job->x->columns, job->form, job->packed + i * tile);
     }
 }
 
@@ -77,7 +76,7 @@ static void matmul_piece(void *context, uint32_t piece, unsigned thread)
 {
     const struct matmul_job *job = context;
     const struct cpu_segment *segment = job->weight->segment;
-    uint32_t run = piece / job->row_tiles, row = piece % job->row_tiles * ROW_TILE;
+    uint32_t run = piece / job->row_tiles, row = piece % job->row_tiles * job->tile_rows;
     while (run >= runs_of(segment, job->run_panels))
         run -= runs_of(segment++, job->run_panels);
 
@@ -93,14 +92,15 @@ static void matmul_piece(void *context, uint32_t piece, unsigned thread)
         .x_stride = job->x->stride,
         .y = job->y->data + absolute_row * job->y->stride + segment->row + panel * PANEL,
         .y_stride = job->y->stride,
-        .rows = min_u32(ROW_TILE, job->rows - row),
+        .rows = min_u32(job->tile_rows, job->rows - row),
         .accumulate = job->accumulate,
     };
     enum cpu_rows kind = cpu_rows_of(job->state, segment->class);
     if (kind == ROWS_PACKED) {
-        gemm.packed = job->packed + row / PACKED_ROWS * packed_tile_values(job->width, columns);
-        gemm.packed_width = job->width;
-        gemm.scratch = job->panel_scratch + thread * job->scratch_values;
+        gemm.packed =
+            job->packed + row / PACKED_ROWS * packed_tile_values(packed_width(job->form), columns);
+        gemm.form = job->form;
+        gemm.scratch = job->panel_scratch + (size_t)thread * MANY_SCRATCH_VALUES;
     } else if (kind == ROWS_QUANTISED) {
         gemm.quant = quant_row(&job->quant, row, columns);
     }
@@ -108,18 +108,31 @@ static void matmul_piece(void *context, uint32_t piece, unsigned thread)
 }
 
 /* Panels per piece: about PIECE_NS, unless that leaves threads without a piece. */
-static uint32_t choose_run(const struct cpu_family *family, const struct cpu_segment *segment,
-                           uint32_t rows, uint32_t columns, unsigned threads)
+static uint32_t choose_run(const struct matmul_job *job, unsigned threads)
 {
-    uint64_t compute_ns =
-        (uint64_t)min_u32(rows, ROW_TILE) * PANEL * columns / family->multiply_adds_per_ns;
+    const struct cpu_segment *segment = job->weight->segment;
+    uint64_t compute_ns = (uint64_t)min_u32(job->rows, job->tile_rows) * PANEL * job->x->columns /
+                          job->family->multiply_adds_per_ns;
     uint64_t memory_ns = segment->panel_bytes / 16;
     uint64_t panel_ns = compute_ns > memory_ns ? compute_ns : memory_ns;
     uint64_t run = PIECE_NS / (panel_ns + 1) + 1;
-    uint32_t row_tiles = (rows + ROW_TILE - 1) / ROW_TILE;
     uint32_t pieces = threads * PIECES_PER_THREAD;
-    uint32_t share = (segment->panels * row_tiles + pieces - 1) / pieces;
+    uint32_t share = (segment->panels * job->row_tiles + pieces - 1) / pieces;
     return run < share ? (uint32_t)run : share;
+}
+
+/* Rows packed by row want all rows in a piece, since it makes the panels anew, and panels by twos;
+ * rows are split only where threads would go without. */
+static void cut_many(struct matmul_job *job, unsigned threads)
+{
+    uint32_t pairs = 0;
+    for (uint32_t s = 0; s < job->weight->segments; s++)
+        pairs += runs_of(&job->weight->segment[s], 2);
+    job->tile_rows = MANY_ROWS;
+    while (job->tile_rows > ROW_TILE &&
+           pairs * ((job->rows + job->tile_rows - 1) / job->tile_rows) < threads * 4)
+        job->tile_rows /= 2;
+    job->run_panels = 2;
 }
 
 static void run_pass(struct backend *b, struct matmul_job *job)
@@ -127,14 +140,17 @@ static void run_pass(struct backend *b, struct matmul_job *job)
     const struct cpu_weight *weight = job->weight;
     bool kinds[ROWS_PACKED + 1] = {false};
     uint32_t pieces = 0, tiles = (job->rows + PACKED_ROWS - 1) / PACKED_ROWS;
-    job->run_panels =
-        choose_run(job->family, weight->segment, job->rows, job->x->columns, b->threads);
-    job->row_tiles = (job->rows + ROW_TILE - 1) / ROW_TILE;
-    job->width = packed_width(job->rows);
-    for (uint32_t s = 0; s < weight->segments; s++) {
+    for (uint32_t s = 0; s < weight->segments; s++)
         kinds[cpu_rows_of(job->state, weight->segment[s].class)] = true;
+    job->form = packed_form(job->rows);
+    job->tile_rows = ROW_TILE;
+    if (kinds[ROWS_PACKED] && job->form == PACKED_BY_ROW)
+        cut_many(job, b->threads);
+    job->row_tiles = (job->rows + job->tile_rows - 1) / job->tile_rows;
+    if (!kinds[ROWS_PACKED] || job->form != PACKED_BY_ROW)
+        job->run_panels = choose_run(job, b->threads);
+    for (uint32_t s = 0; s < weight->segments; s++)
         pieces += runs_of(&weight->segment[s], job->run_panels) * job->row_tiles;
-    }
     if (kinds[ROWS_PACKED])
         cpu_run_rows(b, pack_tiles, job, tiles, 1 + job->x->columns);
     if (kinds[ROWS_QUANTISED] && job->rows <= CALLER_ROWS)
@@ -157,7 +173,6 @@ void cpu_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
         .quant = state->quant,
         .packed = state->packed,
         .panel_scratch = state->panel_scratch,
-        .scratch_values = packed_tile_values(PANEL, state->quant_columns),
         .accumulate = accumulate,
     };
     for (job.first_row = 0; job.first_row < x->rows; job.first_row += QUANT_ROWS) {

@@ -1,12 +1,12 @@
-/* matmul_amx.c - matmul with 4- to 8-bit and bf16 panels by bf16 tiles.
+/* matmul_amx.c - matmul of up to 64 rows with 4- to 8-bit and bf16 panels by bf16 tiles; more rows
+ * are matmul_many_amx.c's.
  *
  *   y^T [16 outputs][16 rows] += A [16 outputs][32 k] * B [32 k][16 rows]       sums over k: tiles
  *
  *   A    a group of a panel: bf16 as stored, or d * q + m, rounded to bf16, made here
  *   B    activations rounded to bf16, in tile order: made once per matmul (amx_pack_rows)
  *
- *   up to 96 rows:  for each group: make A (two groups ahead, 4 KiB on the stack), 1 to 6 products
- *   more:           make all A of a panel in the thread's scratch, then the same from there
+ *   for each group: make A (two groups ahead, 4 KiB on the stack), 1 to 4 products
  *
  * Why bf16 and not int8 tiles: the scales of groups of 32 would have every int8 product of 32 k
  *   pass through memory and four vector operations per row; that was measured, and no faster than
@@ -18,124 +18,15 @@
  * shift and a permutation per 32 values. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/amx_weights.h"
 #include "kernels/cpu/matmul_panels.h"
 #include "kernels/cpu/simd_avx512.h"
 
-#define TILE_VALUES (PANEL * GROUP)
-#define TILES_MAX 6 /* row tiles per pass: C in tiles 0..5, A in 6, B in 7 */
-#define RING 4      /* groups of A on the stack */
+#define TILES_MAX (PACKED_FEW / TILE_MAX_ROWS) /* C in tiles 0..3, A in 5 and 6, B in 7 */
+#define RING 4                                 /* groups of A on the stack */
 #define AHEAD 2
-#define HEADER (PANEL * 2) /* bytes of one f16 vector */
-
-typedef void (*dequantise_fn)(const uint8_t *group, uint16_t *to);
-
-INLINE void store_bf16(uint16_t *to, __m512 low, __m512 high)
-{
-    __m512bh both = _mm512_cvtne2ps_pbh(high, low);
-    _mm512_storeu_si512(to, (__m512i)both);
-}
-
-/* Rounded to bf16 in the high half of each value, half up: word 2 i + 1 of what 16 codes mean. */
-INLINE __m512i table_of(__m512 codes, __m512 d, __m512 m)
-{
-    __m512 values = _mm512_fmadd_ps(codes, d, m);
-    return _mm512_add_epi32(_mm512_castps_si512(values), _mm512_set1_epi32(0x8000));
-}
-
-/* Turns that bring nibble i of a word, i = lane / 8, to bits 1 to 4. */
-INLINE __m512i nibble_turns(void)
-{
-    const __m128i left1 = _mm_set1_epi16(15), right3 = _mm_set1_epi16(3),
-                  right7 = _mm_set1_epi16(7), right11 = _mm_set1_epi16(11);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(right3, left1)),
-                              _mm256_set_m128i(right11, right7), 1);
-}
-
-/* One table holds both halves' meanings: entries 0..3 of the first, 4..7 of the second. */
-static void dequantise_u2(const uint8_t *group, uint16_t *to)
-{
-    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m512i turns = nibble_turns(), code = _mm512_set1_epi16(6);
-    const __m512i place = _mm512_inserti64x4(_mm512_set1_epi16(1), _mm256_set1_epi16(9), 1);
-    float d[2][PANEL], m[2][PANEL];
-    for (int h = 0; h < 2; h++) {
-        v16_store(d[h], v16_load_f16(group + h * HEADER));
-        v16_store(m[h], v16_load_f16(group + (2 + h) * HEADER));
-    }
-    group += 4 * HEADER;
-    UNROLL for (int n = 0; n < PANEL; n++)
-    {
-        __m512 scale = _mm512_mask_blend_ps(0xf0, _mm512_set1_ps(d[0][n]), _mm512_set1_ps(d[1][n]));
-        __m512 min = _mm512_mask_blend_ps(0xf0, _mm512_set1_ps(m[0][n]), _mm512_set1_ps(m[1][n]));
-        __m512i words = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)group + n));
-        __m512i which = _mm512_and_si512(_mm512_shrdv_epi16(words, words, turns), code);
-        __m512i row =
-            _mm512_permutexvar_epi16(_mm512_or_si512(which, place), table_of(codes, scale, min));
-        _mm512_store_si512(to + n * GROUP, row);
-    }
-}
-
-static void dequantise_u4(const uint8_t *group, uint16_t *to)
-{
-    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i turns = nibble_turns(), odd = _mm512_set1_epi16(1);
-    float d[PANEL], m[PANEL];
-    v16_store(d, v16_load_f16(group));
-    v16_store(m, v16_load_f16(group + HEADER));
-    group += 2 * HEADER;
-    UNROLL for (int n = 0; n < PANEL; n++)
-    {
-        __m512i words = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)group + n));
-        __m512i which = _mm512_or_si512(_mm512_shrdv_epi16(words, words, turns), odd);
-        __m512i row = _mm512_permutexvar_epi16(
-            which, table_of(codes, _mm512_set1_ps(d[n]), _mm512_set1_ps(m[n])));
-        _mm512_store_si512(to + n * GROUP, row);
-    }
-}
-
-static void dequantise_u5(const uint8_t *group, uint16_t *to)
-{
-    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512 more = _mm512_add_ps(codes, _mm512_set1_ps(16));
-    float d[PANEL], m[PANEL];
-    v16_store(d, v16_load_f16(group));
-    v16_store(m, v16_load_f16(group + HEADER));
-    group += 2 * HEADER;
-    UNROLL for (int n = 0; n < PANEL; n++)
-    {
-        __m512 scale = _mm512_set1_ps(d[n]), min = _mm512_set1_ps(m[n]);
-        __m512i table = (__m512i)_mm512_cvtne2ps_pbh(_mm512_fmadd_ps(more, scale, min),
-                                                     _mm512_fmadd_ps(codes, scale, min));
-        __m512i which = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)group + n));
-        _mm512_storeu_si512(to + n * GROUP, _mm512_permutexvar_epi16(which, table));
-    }
-}
-
-INLINE __m512 load_signed(const uint8_t *bytes)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)bytes)));
-}
-
-static void dequantise_s6(const uint8_t *group, uint16_t *to)
-{
-    float d[2][PANEL];
-    v16_store(d[0], v16_load_f16(group));
-    v16_store(d[1], v16_load_f16(group + HEADER));
-    group += 2 * HEADER;
-    UNROLL for (int n = 0; n < PANEL; n++) store_bf16(
-        to + n * GROUP, _mm512_mul_ps(load_signed(group + n * GROUP), _mm512_set1_ps(d[0][n])),
-        _mm512_mul_ps(load_signed(group + n * GROUP + 16), _mm512_set1_ps(d[1][n])));
-}
-
-static void dequantise_s8(const uint8_t *group, uint16_t *to)
-{
-    float d[PANEL];
-    v16_store(d, v16_load_f16(group));
-    group += HEADER;
-    UNROLL for (int n = 0; n < PANEL; n++) store_bf16(
-        to + n * GROUP, _mm512_mul_ps(load_signed(group + n * GROUP), _mm512_set1_ps(d[n])),
-        _mm512_mul_ps(load_signed(group + n * GROUP + 16), _mm512_set1_ps(d[n])));
-}
+/* Groups take 320 bytes or so, faster than memory sees them coming. */
+#define PREFETCH_BYTES 16384
 
 /* --- products -------------------------------------------------------------------------------- */
 
@@ -167,8 +58,6 @@ INLINE void multiply_group(const struct pass *pass, const uint16_t *a, uint32_t 
     PRODUCT(1)
     PRODUCT(2)
     PRODUCT(3)
-    PRODUCT(4)
-    PRODUCT(5)
 #undef PRODUCT
 }
 
@@ -189,8 +78,12 @@ INLINE void multiply_panels(const struct pass *pass, const uint16_t *a0, const u
 INLINE void make_a(const struct pass *pass, dequantise_fn dequantise, uint32_t g,
                    uint16_t ring[2][RING][TILE_VALUES])
 {
-    for (uint32_t p = 0; g < pass->groups && p < pass->panels; p++)
-        dequantise(pass->group + p * pass->panel_bytes + g * pass->group_bytes, ring[p][g % RING]);
+    for (uint32_t p = 0; g < pass->groups && p < pass->panels; p++) {
+        const uint8_t *group = pass->group + p * pass->panel_bytes + g * pass->group_bytes;
+        for (size_t i = 0; i < pass->group_bytes; i += 64)
+            _mm_prefetch((const char *)group + PREFETCH_BYTES + i, _MM_HINT_T0);
+        dequantise(group, ring[p][g % RING]);
+    }
 }
 
 INLINE void multiply_groups(const struct pass *pass, dequantise_fn dequantise)
@@ -219,7 +112,7 @@ INLINE void zero_products(uint32_t tiles)
 #define ZERO(c)      \
     if (tiles > (c)) \
         _tile_zero(c);
-    ZERO(0) ZERO(1) ZERO(2) ZERO(3) ZERO(4) ZERO(5)
+    ZERO(0) ZERO(1) ZERO(2) ZERO(3)
 #undef ZERO
 }
 
@@ -228,7 +121,7 @@ INLINE void store_products(uint32_t tiles, uint32_t row_bytes, float (*c)[PANEL 
 #define STORE(i)     \
     if (tiles > (i)) \
         _tile_stored(i, c[i], row_bytes);
-    STORE(0) STORE(1) STORE(2) STORE(3) STORE(4) STORE(5)
+    STORE(0) STORE(1) STORE(2) STORE(3)
 #undef STORE
 }
 
@@ -269,45 +162,40 @@ INLINE void multiply_panel(const struct gemm *g, uint32_t panel, uint32_t panels
 {
     const uint32_t groups = (g->columns + GROUP - 1) / GROUP;
     const uint32_t tiles = (g->rows + TILE_MAX_ROWS - 1) / TILE_MAX_ROWS;
+    const uint32_t width = packed_width(g->form);
     _Alignas(64) float c[TILES_MAX][PANEL * TILE_MAX_ROWS];
     struct pass pass = {.group = g->panel + panel * g->panel_bytes,
                         .panel_bytes = g->panel_bytes,
                         .group_bytes = g->panel_bytes / groups,
                         .groups = groups,
-                        .packed_tile = packed_tile_values(g->packed_width, g->columns),
-                        .row_bytes = g->packed_width * 4,
+                        .packed_tile = packed_tile_values(width, g->columns),
+                        .packed = g->packed,
+                        .row_bytes = width * 4,
+                        .tiles = tiles,
                         .panels = panels};
-    if (stored) {
+    if (stored)
         pass.a = (const uint16_t *)pass.group;
-    } else if (tiles > TILES_MAX) {
-        for (uint32_t i = 0; i < groups; i++)
-            dequantise(pass.group + i * pass.group_bytes, g->scratch + (size_t)i * TILE_VALUES);
-        pass.a = g->scratch;
-    }
-    for (uint32_t first = 0; first < tiles; first += TILES_MAX) {
-        pass.tiles = tiles - first < TILES_MAX ? tiles - first : TILES_MAX;
-        pass.packed = g->packed + first * pass.packed_tile;
-        zero_products(pass.tiles * panels);
-        multiply_groups(&pass, dequantise);
-        store_products(pass.tiles * panels, pass.row_bytes, c);
-        for (uint32_t i = 0; i < pass.tiles * panels; i++) {
-            uint32_t row = panels > 1 ? 0 : (first + i) * TILE_MAX_ROWS, rows = g->rows - row;
-            uint32_t p = panel + (panels > 1 ? i : 0);
-            write_rows(g, c[i], g->packed_width, rows < TILE_MAX_ROWS ? rows : TILE_MAX_ROWS,
-                       g->y + row * g->y_stride + p * PANEL, outputs_of(g, p));
-        }
+    zero_products(tiles * panels);
+    multiply_groups(&pass, dequantise);
+    store_products(tiles * panels, pass.row_bytes, c);
+    for (uint32_t i = 0; i < tiles * panels; i++) {
+        uint32_t row = panels > 1 ? 0 : i * TILE_MAX_ROWS, rows = g->rows - row;
+        uint32_t p = panel + (panels > 1 ? i : 0);
+        write_rows(g, c[i], width, rows < TILE_MAX_ROWS ? rows : TILE_MAX_ROWS,
+                   g->y + row * g->y_stride + p * PANEL, outputs_of(g, p));
     }
 }
 
 INLINE void multiply(const struct gemm *g, bool stored, dequantise_fn dequantise)
 {
+    const uint32_t width = packed_width(g->form);
     struct tile_config config = {0};
     for (int c = 0; c < TILES_MAX; c++)
-        tile_shape(&config, c, PANEL, g->packed_width * 4);
+        tile_shape(&config, c, PANEL, width * 4);
     if (g->rows <= TILE_MAX_ROWS) /* two panels: the second A */
         tile_shape(&config, 5, PANEL, TILE_ROW_BYTES);
     tile_shape(&config, 6, PANEL, TILE_ROW_BYTES);
-    tile_shape(&config, 7, GROUP / 2, g->packed_width * 4);
+    tile_shape(&config, 7, GROUP / 2, width * 4);
     tile_configure(&config);
     for (uint32_t panel = 0, count; panel < g->panels; panel += count) {
         count = g->rows <= TILE_MAX_ROWS && g->panels - panel > 1 ? 2 : 1;
@@ -318,65 +206,48 @@ INLINE void multiply(const struct gemm *g, bool stored, dequantise_fn dequantise
 
 void amx_gemm_u2(const struct gemm *gemm)
 {
-    multiply(gemm, false, dequantise_u2);
+    if (gemm->form == PACKED_BY_ROW)
+        amx_gemm_many(gemm, PANEL_U2);
+    else
+        multiply(gemm, false, dequantise_u2);
 }
 
 void amx_gemm_u4(const struct gemm *gemm)
 {
-    multiply(gemm, false, dequantise_u4);
+    if (gemm->form == PACKED_BY_ROW)
+        amx_gemm_many(gemm, PANEL_U4);
+    else
+        multiply(gemm, false, dequantise_u4);
 }
 
 void amx_gemm_u5(const struct gemm *gemm)
 {
-    multiply(gemm, false, dequantise_u5);
+    if (gemm->form == PACKED_BY_ROW)
+        amx_gemm_many(gemm, PANEL_U5);
+    else
+        multiply(gemm, false, dequantise_u5);
 }
 
 void amx_gemm_s6(const struct gemm *gemm)
 {
-    multiply(gemm, false, dequantise_s6);
+    if (gemm->form == PACKED_BY_ROW)
+        amx_gemm_many(gemm, PANEL_S6);
+    else
+        multiply(gemm, false, dequantise_s6);
 }
 
 void amx_gemm_s8(const struct gemm *gemm)
 {
-    multiply(gemm, false, dequantise_s8);
+    if (gemm->form == PACKED_BY_ROW)
+        amx_gemm_many(gemm, PANEL_S8);
+    else
+        multiply(gemm, false, dequantise_s8);
 }
 
 void amx_gemm_bf16(const struct gemm *gemm)
 {
-    multiply(gemm, true, NULL);
-}
-
-/* --- activations ----------------------------------------------------------------------------- */
-
-/* Pairs of k of one row, 16 pairs from k on; zeros past the end. */
-INLINE __m512i load_pairs(const float *x, uint32_t k, uint32_t columns)
-{
-    uint32_t left = columns > k ? columns - k : 0;
-    __m512 low = v16_load_some(x + k, left < 16 ? left : 16);
-    __m512 high = v16_load_some(x + k + 16, left < 32 ? (left > 16 ? left - 16 : 0) : 16);
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-}
-
-void amx_pack_rows(const float *x, size_t x_stride, uint32_t rows, uint32_t columns, uint32_t width,
-                   uint16_t *to)
-{
-    for (uint32_t k = 0; k < columns; k += GROUP, to += (size_t)GROUP * width) {
-        __m512i v[TILE_MAX_ROWS];
-        if (width < TILE_MAX_ROWS) {
-            for (uint32_t r = 0; r < width; r++) {
-                uint32_t pairs[GROUP / 2], *at = (uint32_t *)to + r;
-                __m512i row =
-                    r < rows ? load_pairs(x + r * x_stride, k, columns) : _mm512_setzero_si512();
-                _mm512_storeu_si512(pairs, row);
-                for (uint32_t i = 0; i < GROUP / 2; i++)
-                    at[i * width] = pairs[i];
-            }
-            continue;
-        }
-        UNROLL for (uint32_t r = 0; r < TILE_MAX_ROWS; r++) v[r] =
-            r < rows ? load_pairs(x + r * x_stride, k, columns) : _mm512_setzero_si512();
-        transpose16((__m512 *)v);
-        UNROLL for (uint32_t i = 0; i < TILE_MAX_ROWS; i++)
-            _mm512_storeu_si512(to + (size_t)i * TILE_MAX_ROWS * 2, v[i]);
-    }
+    if (gemm->form == PACKED_BY_ROW)
+        amx_gemm_many(gemm, PANEL_BF16);
+    else
+        multiply(gemm, true, NULL);
 }

@@ -99,8 +99,8 @@ static int grow_quant(struct cpu_state *state, unsigned threads, uint32_t column
     bool packs = state->family->pack_rows != NULL;
     size_t values = (size_t)QUANT_ROWS * packed_tile_values(1, columns), sums = values / GROUP * 2;
     size_t quant = values + sums * (sizeof(float) + sizeof(int16_t));
-    size_t panels = threads * packed_tile_values(PANEL, columns);
-    size_t bytes = quant + (packs ? (values + panels) * sizeof(uint16_t) : 0);
+    size_t scratch = (size_t)threads * MANY_SCRATCH_VALUES;
+    size_t bytes = quant + (packs ? (values + scratch) * sizeof(uint16_t) : 0);
     void *memory;
     if (mem_map(bytes, &memory) < 0)
         return -ENOMEM;

@@ -138,6 +138,17 @@ static void test_matmul_when_rows_exceed_a_pass_stays_within_the_bound(void **st
     check_values(DTYPE_F32, 600, 24, 20, false);
 }
 
+/* More than 64 rows: other tiles, blocks of K, panels by twos and one left over. */
+static void test_matmul_when_rows_are_many_stays_within_the_bound(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TYPES; t++) {
+        uint32_t unit = dtype_info(all_types[t])->block_values;
+        check_values(all_types[t], 70, 40, unit == 1 ? 45 : unit, true);
+        check_values(all_types[t], 97, 33, unit == 256 ? 1280 : 1184, false);
+    }
+}
+
 static void test_matmul_when_activations_are_extreme_does_not_overflow(void **state)
 {
     /* Weights and activations at the ends of their ranges: the 16-bit sums are at their peak. */
@@ -388,6 +399,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul_when_types_and_shapes_vary_stays_within_the_bound),
         cmocka_unit_test(test_matmul_when_rows_exceed_a_pass_stays_within_the_bound),
+        cmocka_unit_test(test_matmul_when_rows_are_many_stays_within_the_bound),
         cmocka_unit_test(test_matmul_when_activations_are_extreme_does_not_overflow),
         cmocka_unit_test(test_matmul_when_a_row_is_zero_gives_zero),
         cmocka_unit_test(test_matmul_when_rows_order_or_threads_change_keeps_the_bits),

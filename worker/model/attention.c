@@ -136,8 +136,8 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
     uint8_t kind = c->layer_kinds[layer];
     uint32_t q_columns = heads->q_heads * heads->head_dim;
     struct tensor qkv =
-        tensor_of(decoder->wide, x->rows, q_columns + 2 * heads->kv_heads * heads->head_dim);
-    struct tensor out = tensor_of(decoder->narrow, x->rows, q_columns);
+        decoder_inner(decoder->wide, x->rows, q_columns + 2 * heads->kv_heads * heads->head_dim);
+    struct tensor out = decoder_inner(decoder->narrow, x->rows, q_columns);
     const struct attention_rule rule = {.scale = c->attention_scale,
                                         .softcap = c->attention_softcap,
                                         .window = (kind & LAYER_SLIDING) != 0 ? c->window : 0};

@@ -89,8 +89,8 @@ static int alloc_areas(struct decoder *decoder, float **ret_full, float **ret_lo
     const struct area areas[] = {
         {&decoder->x, rows * hidden},
         {&decoder->normed, rows * hidden},
-        {&decoder->wide, rows * wide},
-        {&decoder->narrow, rows * narrow},
+        {&decoder->wide, rows * decoder_inner(NULL, 1, (uint32_t)wide).stride},
+        {&decoder->narrow, rows * decoder_inner(NULL, 1, (uint32_t)narrow).stride},
         {&decoder->part, needs_part(s) ? rows * hidden : 0},
         {&decoder->latent, rows * latent_floats(s)},
         {&decoder->sums, shared_sums ? 2 * rows : 0},

@@ -31,6 +31,14 @@ struct decoder {
 void rope_table_fill(const struct rope_config *rope, uint32_t dims, uint32_t positions,
                      float *cos_sin);
 
+/* [rows, columns] in decoder->wide or ->narrow, INNER_PAD floats apart: rows a power of two of
+ * bytes apart would all want the same few lines of the first cache. */
+#define INNER_PAD 16u
+static inline struct tensor decoder_inner(float *area, uint32_t rows, uint32_t columns)
+{
+    return (struct tensor){area, rows, columns, (columns + 15u) / 16 * 16 + INNER_PAD};
+}
+
 /* Rows that go into a sublayer: norm(x) in decoder->normed, or x itself where w is NULL. */
 struct tensor decoder_normed(struct decoder *decoder, const struct tensor *x, const float *w);
 /* decoder->part as a matrix like x. */

@@ -9,8 +9,8 @@ struct tensor decoder_gate(struct decoder *decoder, const struct tensor *normed,
 {
     const struct decoder_settings *s = &decoder->settings;
     uint32_t columns = op_weight_rows(gate_up) / 2;
-    struct tensor wide = tensor_of(decoder->wide, normed->rows, 2 * columns);
-    struct tensor gated = tensor_of(decoder->narrow, normed->rows, columns);
+    struct tensor wide = decoder_inner(decoder->wide, normed->rows, 2 * columns);
+    struct tensor gated = decoder_inner(decoder->narrow, normed->rows, columns);
     op_matmul(s->backend, &wide, normed, gate_up, false);
     if (bias != NULL)
         op_add_bias(s->backend, &wide, bias);
