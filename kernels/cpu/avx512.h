@@ -21,5 +21,9 @@ void avx512_rmsnorm_row(const float *x, const float *w, float eps, uint32_t colu
 void avx512_silu_mul_row(const float *gate, const float *up, uint32_t columns, float *y);
 void avx512_gelu_mul_row(const float *gate, const float *up, uint32_t columns, float *y);
 void avx512_exp_values(const float *x, float *y, uint32_t count);
+void avx512_rotate_heads(float *x, uint32_t heads, uint32_t dim, const float *cos_sin,
+                         uint32_t half, bool interleaved);
+void avx512_write_kv(const float *k, const float *v, uint32_t dim, uint32_t slot, uint16_t *k_tile,
+                     uint16_t *v_tile);
 
 #endif

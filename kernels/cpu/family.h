@@ -193,6 +193,12 @@ struct cpu_family {
     void (*rmsnorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
     void (*silu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
     void (*gelu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
+    /* Rotate `heads` heads of `dim`, side by side: 2 * half dims of each; cos_sin [half][2]. */
+    void (*rotate_heads)(float *x, uint32_t heads, uint32_t dim, const float *cos_sin,
+                         uint32_t half, bool interleaved);
+    /* k and v [dim] of one token to its slot of their tiles. */
+    void (*write_kv)(const float *k, const float *v, uint32_t dim, uint32_t slot, uint16_t *k_tile,
+                     uint16_t *v_tile);
     /* y = exp(x), as softmax and silu compute it; for the contract test. */
     void (*exp_values)(const float *x, float *y, uint32_t count);
 };

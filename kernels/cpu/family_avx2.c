@@ -23,5 +23,7 @@ const struct cpu_family avx2_family = {
     .rmsnorm_row = avx2_rmsnorm_row,
     .silu_mul_row = avx2_silu_mul_row,
     .gelu_mul_row = avx2_gelu_mul_row,
+    .rotate_heads = avx2_rotate_heads,
+    .write_kv = avx2_write_kv,
     .exp_values = avx2_exp_values,
 };

@@ -23,5 +23,7 @@ const struct cpu_family avx512_family = {
     .rmsnorm_row = avx512_rmsnorm_row,
     .silu_mul_row = avx512_silu_mul_row,
     .gelu_mul_row = avx512_gelu_mul_row,
+    .rotate_heads = avx512_rotate_heads,
+    .write_kv = avx512_write_kv,
     .exp_values = avx512_exp_values,
 };
