@@ -27,6 +27,7 @@ struct tier_block {
     struct block_hash parent; /* of the block before it, or the root */
     uint32_t ids[BLOCK_TOKENS];
     uint32_t tokens; /* computed: 1..16 */
+    bool first;      /* parent is a root */
 };
 
 enum tier_slot_state { TIER_SLOT_FREE = 0, TIER_SLOT_READY };
