@@ -14,6 +14,7 @@ static const char *const masks[] = {"warm", "cold", NULL};
 static const char *const losses[] = {"capacity", "abandoned", "one_shot", "reset", NULL};
 #define PURPOSE_NAME(name, text) text,
 static const char *const purposes[] = {MEM_PURPOSES(PURPOSE_NAME) NULL};
+static const char *const disk_errors[] = {"gone", "refused", "full", "failed", "folder", NULL};
 static const char *const tiers[] = {"pool", "host", "disk", NULL};
 static const char *const block_states[] = {"empty", "private", "shared", "cached", NULL};
 
@@ -128,6 +129,15 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
     [WM_TIER_ERRORS] = {"refrain_tier_errors_total", METRIC_COUNTER,
                         "Reads and writes that failed, and blocks found damaged.", "tier", tiers,
                         NULL},
+    [WM_TIER_LOST] = {"refrain_tier_lost_blocks_total", METRIC_COUNTER,
+                      "KV blocks that left a tier to make room for others.", "tier", tiers, NULL},
+    [WM_DISK_ERRORS] = {"refrain_disk_tier_errors_total", METRIC_COUNTER,
+                        "File operations of the disk tier that did not end well: the file was "
+                        "gone, refused (foreign or damaged), there was no space, the device "
+                        "failed, the folder is gone or read-only.",
+                        "kind", disk_errors, NULL},
+    [WM_DISK_STATE] = GAUGE("refrain_disk_tier_state",
+                            "0: no disk tier; 1: in use; 2: full, only read; 3: failed, not used."),
     [WM_TIER_ASKED_TOKENS] =
         COUNTER("refrain_tier_asked_tokens_total",
                 "Prompt tokens that the pool did not have and tiers were asked for."),

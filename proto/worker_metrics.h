@@ -52,6 +52,9 @@ enum worker_metric {
     WM_TIER_STORES,
     WM_TIER_DROPS,
     WM_TIER_ERRORS,
+    WM_TIER_LOST,
+    WM_DISK_ERRORS, /* by enum worker_metric_disk_error */
+    WM_DISK_STATE,  /* gauge */
     WM_TIER_ASKED_TOKENS,
     WM_STEP_SECONDS, /* histograms from here on; with the first token: */
     WM_STEP_TOKENS,
@@ -96,6 +99,13 @@ enum worker_metric_loss { /* the order of the pool's enum block_loss */
 };
 /* WM_TIER_* of the pool: blocks, bytes and hits only. */
 enum worker_metric_tier { WM_TIER_POOL = 0, WM_TIER_HOST, WM_TIER_DISK };
+enum worker_metric_disk_error { /* the order of enum tier_io_result */
+                                WM_DISK_GONE = 0,
+                                WM_DISK_REFUSED,
+                                WM_DISK_FULL,
+                                WM_DISK_FAILED,
+                                WM_DISK_FOLDER
+};
 enum worker_metric_block { WM_BLOCK_EMPTY = 0, WM_BLOCK_PRIVATE, WM_BLOCK_SHARED, WM_BLOCK_CACHED };
 
 extern const struct metric_spec worker_metric_specs[WORKER_METRICS];

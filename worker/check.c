@@ -152,7 +152,7 @@ static int start_ranks(struct check *check, struct errmsg *err)
     const struct group_limits limits = {
         .ranks = s->ranks,
         .step_bytes_max =
-            step_ring_bytes_max(&(struct step_sizes){s->chunk, 1, check->blocks, 0, 0, 1}),
+            step_ring_bytes_max(&(struct step_sizes){s->chunk, 1, check->blocks, 0, 0, 1, 0}),
         .reduce_floats_max = (size_t)s->chunk * check->config.hidden,
         .ids_max = check->config.vocab_size,
         .blocks_max = check->blocks,

@@ -17,8 +17,8 @@ uint64_t worker_info_bytes_max(const struct worker_info *info)
     const struct worker_settings *settings = info->settings;
     const struct rank_model *model = info->model;
     uint64_t bytes = model->weights->bytes + worker_info_kv_bytes(info) +
-                     settings->host_tier_bytes + decoder_activation_bytes(model->decoder) +
-                     REST_BYTES;
+                     worker_settings_tier_bytes(settings) +
+                     decoder_activation_bytes(model->decoder) + REST_BYTES;
 
     if (info->rank > 0)
         return bytes;

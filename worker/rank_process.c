@@ -48,10 +48,20 @@ static int load(struct rank_process *process, const struct worker_settings *sett
         settings->ranks,
         {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads, settings->isa},
         worker_whole_windows(settings)};
-    const struct rank_limits limits = {settings->step_tokens_max, settings->sequences_max,
-                                       settings->context_tokens,  arguments->kv_blocks,
-                                       settings->rank_timeout_ms, settings->host_tier_bytes,
-                                       arguments->window_blocks};
+    struct rank_limits limits = {.rows_max = settings->step_tokens_max,
+                                 .sequences_max = settings->sequences_max,
+                                 .context_tokens_max = settings->context_tokens,
+                                 .kv_blocks = arguments->kv_blocks,
+                                 .rank_timeout_ms = settings->rank_timeout_ms,
+                                 .host_tier_bytes = settings->host_tier_bytes,
+                                 .window_blocks = arguments->window_blocks};
+    char disk_path[WORKER_DISK_PATH_MAX];
+    if (settings->disk_tier_path != NULL) {
+        worker_disk_path(settings, disk_path);
+        limits.disk = (struct disk_limits){.path = disk_path,
+                                           .size_bytes = settings->disk_tier_bytes,
+                                           .buffer_bytes = settings->disk_buffer_bytes};
+    }
     int r = group_join(arguments->group_fd, arguments->rank, &process->group, err);
     if (r == 0 && group_ranks(process->group) != settings->ranks)
         r = errmsg_set(err, -EINVAL, "the group has %u ranks, not %u", group_ranks(process->group),
@@ -132,6 +142,7 @@ int rank_process_run(const struct worker_settings *settings, const struct rank_a
     (void)signal(SIGINT, SIG_IGN);
     (void)signal(SIGTERM, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
     char name[32];
     (void)snprintf(name, sizeof(name), "worker.%u.%u", settings->group, arguments->rank);
     log_init(name, (enum log_level)settings->log_level);

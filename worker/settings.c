@@ -48,6 +48,17 @@ static const struct setting table[] = {
         "disable-hybrid-kv-cache-manager", whole_windows, "false",
         "Keep all KV of layers with a sliding window, not the window alone; so it is in any "
         "case with a tier."),
+    SETTING_TEXT("disk-tier-path", disk_tier_path, NULL,
+                 "Folder for files of KV blocks, so that chats outlive this process; each group "
+                 "has its own in there. The files hold prompts' token ids; default: none."),
+    SETTING_BYTES("disk-tier-size", disk_tier_bytes, "0",
+                  "Space of these files, per process of the group."),
+    SETTING_BYTES("disk-tier-buffer", disk_buffer_bytes, "256MiB",
+                  "Memory for blocks on their way to and from disk, per process of the group; as "
+                  "much of a prompt can be read at once."),
+    SETTING_U32("disk-tier-wait-ms", disk_wait_ms, "1000", 0, 60000,
+                "A request whose prompt is being read from disk waits so long, then what has not "
+                "come is computed."),
     SETTING_BYTES("grammar-memory", grammar_bytes, "64MiB",
                   "Memory of states and masks of guided answers, and as much of their grammars; "
                   "taken when the first one is asked for."),
@@ -187,6 +198,24 @@ static int check_endpoints(const struct worker_settings *settings, struct errmsg
     return r;
 }
 
+static int check_disk_tier(const struct worker_settings *settings, struct errmsg *err)
+{
+    const char *path = settings->disk_tier_path;
+    if (path == NULL && settings->disk_tier_bytes == 0)
+        return 0;
+    if (path == NULL)
+        return errmsg_set(err, -EINVAL, "--disk-tier-size: name a folder by --disk-tier-path too");
+    if (settings->disk_tier_bytes == 0)
+        return errmsg_set(err, -EINVAL, "--disk-tier-path: say how much by --disk-tier-size too");
+    if (path[0] != '/' || strlen(path) > WORKER_DISK_PATH_MAX - 32)
+        return errmsg_set(err, -EINVAL, "--disk-tier-path: an absolute path of at most %u bytes",
+                          WORKER_DISK_PATH_MAX - 32);
+    if (!settings->prefix_caching)
+        return errmsg_set(err, -EINVAL,
+                          "--disk-tier-path: without --enable-prefix-caching nothing is reused");
+    return 0;
+}
+
 static int check_values(const struct worker_settings *settings, struct errmsg *err)
 {
     if (settings->ids != NULL && settings->check == NULL)
@@ -205,7 +234,8 @@ static int check_values(const struct worker_settings *settings, struct errmsg *e
                           WORKER_PATH_MAX - 40);
     if (strchr(settings->run_dir, ',') != NULL)
         return errmsg_set(err, -EINVAL, "--run-dir: no commas in a folder of endpoints");
-    return check_endpoints(settings, err);
+    int r = check_disk_tier(settings, err);
+    return r < 0 ? r : check_endpoints(settings, err);
 }
 
 static int fill_in(struct worker_settings *settings, struct errmsg *err)
@@ -249,6 +279,12 @@ void worker_settings_done(struct worker_settings *settings)
     settings_done(&worker_settings_spec, settings);
 }
 
+uint64_t worker_settings_tier_bytes(const struct worker_settings *settings)
+{
+    return settings->host_tier_bytes +
+           (settings->disk_tier_path != NULL ? settings->disk_buffer_bytes : 0);
+}
+
 static void format_path(char *ret_path, int length)
 {
     ASSERT(length > 0 && (unsigned)length < WORKER_PATH_MAX);
@@ -270,4 +306,11 @@ void worker_admin_path(const struct worker_settings *settings, uint32_t rank,
     else
         format_path(ret_path, snprintf(ret_path, WORKER_PATH_MAX, "%s/worker-%u-rank-%u.admin.sock",
                                        settings->run_dir, settings->group, rank));
+}
+
+void worker_disk_path(const struct worker_settings *settings, char ret_path[WORKER_DISK_PATH_MAX])
+{
+    int length = snprintf(ret_path, WORKER_DISK_PATH_MAX, "%s/worker-%u", settings->disk_tier_path,
+                          settings->group);
+    ASSERT(length > 0 && (unsigned)length < WORKER_DISK_PATH_MAX);
 }

@@ -31,6 +31,9 @@ struct worker_settings {
     uint32_t rank_timeout_ms, step_timeout_ms;
     uint64_t kv_bytes, grammar_bytes;
     uint64_t host_tier_bytes; /* 0: no host tier */
+    char *disk_tier_path;     /* NULL: no disk tier */
+    uint64_t disk_tier_bytes, disk_buffer_bytes;
+    uint32_t disk_wait_ms;
     bool prefix_caching, insecure_tcp, reference;
     bool whole_windows;
 };
@@ -38,7 +41,8 @@ struct worker_settings {
 /* Tiers keep whole blocks: with one on, a layer that slides keeps all of its KV. */
 static inline bool worker_whole_windows(const struct worker_settings *settings)
 {
-    return settings->whole_windows || settings->host_tier_bytes > 0;
+    return settings->whole_windows || settings->host_tier_bytes > 0 ||
+           settings->disk_tier_path != NULL;
 }
 
 extern const struct settings_spec worker_settings_spec;
@@ -48,10 +52,16 @@ extern const struct settings_spec worker_settings_spec;
 int worker_settings_parse(struct worker_settings *ret_settings, int argc, char **argv,
                           struct errmsg *err);
 void worker_settings_done(struct worker_settings *settings);
+/* Memory of the tiers: host slots, and the disk's buffers; per process of the group. */
+uint64_t worker_settings_tier_bytes(const struct worker_settings *settings);
 
 /* RUNDIR/worker-G.sock, RUNDIR/worker-G[-rank-R].admin.sock; fit by worker_settings_parse. */
 void worker_data_path(const struct worker_settings *settings, char ret_path[WORKER_PATH_MAX]);
 void worker_admin_path(const struct worker_settings *settings, uint32_t rank,
                        char ret_path[WORKER_PATH_MAX]);
+
+/* DIR/worker-G: the folder of the group's disk tier, which there must be. */
+#define WORKER_DISK_PATH_MAX 512u
+void worker_disk_path(const struct worker_settings *settings, char ret_path[WORKER_DISK_PATH_MAX]);
 
 #endif

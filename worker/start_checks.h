@@ -14,7 +14,7 @@ struct start_facts {
     struct pool_request pool;
     uint32_t step_tokens_max; /* --max-num-batched-tokens */
     uint32_t ranks;
-    uint64_t host_tier_bytes; /* of one rank */
+    uint64_t tier_bytes;      /* memory of tiers, of one rank */
     uint64_t other_bytes;     /* of the group: weights, logits, grammars; an estimate */
     uint64_t memory_bytes;    /* this machine's, or the cgroup's limit; 0: not known */
     uint64_t available_bytes; /* of it, now; 0: not known */

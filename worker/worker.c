@@ -41,6 +41,7 @@
 #include "worker/load/card.h"
 #include "worker/model_file.h"
 #include "worker/start_checks.h"
+#include "worker/tier/tier_folder.h"
 #include "worker/tp/ranks.h"
 
 #define STOP_ENGINE_MS 10000
@@ -52,7 +53,8 @@ struct worker {
     const struct worker_settings *settings;
     struct worker_info info;
     char *file;
-    int signal_fd;
+    int signal_fd, disk_lock;
+    char disk_path[WORKER_DISK_PATH_MAX]; /* of the group; "": no disk tier */
     struct rank_model *model;
     struct model_card *card;
     int group_fd;
@@ -75,6 +77,7 @@ static int block_signals(struct worker *worker, struct errmsg *err)
 {
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* the disk tier hears of EFBIG */
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGTERM);
@@ -113,7 +116,7 @@ static int check_start(struct worker *worker, struct errmsg *err)
                  settings->step_tokens_max},
         .step_tokens_max = settings->step_tokens_max,
         .ranks = settings->ranks,
-        .host_tier_bytes = settings->host_tier_bytes,
+        .tier_bytes = worker_settings_tier_bytes(settings),
         .other_bytes =
             file_bytes(worker->file) + engine_logits_bytes(settings->sequences_max, config),
     };
@@ -168,14 +171,34 @@ static int open_card(struct worker *worker, struct errmsg *err)
 
 static struct rank_limits rank_limits(const struct worker *worker)
 {
-    return (struct rank_limits){worker->info.step_tokens_max,
-                                worker->settings->sequences_max,
-                                worker->info.pool.context_tokens,
-                                worker->model->groups.full_layers > 0 ? worker->info.pool.blocks
-                                                                      : 0,
-                                worker->settings->rank_timeout_ms,
-                                worker->settings->host_tier_bytes,
-                                worker->info.pool.window_blocks};
+    const struct worker_settings *settings = worker->settings;
+    struct rank_limits limits = {
+        .rows_max = worker->info.step_tokens_max,
+        .sequences_max = settings->sequences_max,
+        .context_tokens_max = worker->info.pool.context_tokens,
+        .kv_blocks = worker->model->groups.full_layers > 0 ? worker->info.pool.blocks : 0,
+        .rank_timeout_ms = settings->rank_timeout_ms,
+        .host_tier_bytes = settings->host_tier_bytes,
+        .window_blocks = worker->info.pool.window_blocks};
+    if (worker->disk_path[0] != '\0')
+        limits.disk = (struct disk_limits){worker->disk_path, settings->disk_tier_bytes,
+                                           settings->disk_buffer_bytes, worker->card->fingerprint};
+    return limits;
+}
+
+/* Before the ranks: they open what is made and locked here. The card first: files bear its
+ * fingerprint. */
+static int open_disk_tier(struct worker *worker, struct errmsg *err)
+{
+    if (worker->settings->disk_tier_path == NULL)
+        return 0;
+    worker_disk_path(worker->settings, worker->disk_path);
+    int r = open_card(worker, err);
+    if (r < 0)
+        return r;
+    const struct rank_limits limits = rank_limits(worker);
+    r = rank_model_check_disk(worker->model, &limits, err);
+    return r < 0 ? r : tier_folder_lock(worker->disk_path, &worker->disk_lock, err);
 }
 
 static int start_ranks(struct worker *worker, struct errmsg *err)
@@ -202,8 +225,13 @@ static int start_ranks(struct worker *worker, struct errmsg *err)
         mem_printf("--host-tier-memory=%llu", (unsigned long long)limits.host_tier_bytes),
         mem_printf("--disable-hybrid-kv-cache-manager=%s",
                    settings->whole_windows ? "true" : "false"),
+        mem_printf("--disk-tier-size=%llu", (unsigned long long)settings->disk_tier_bytes),
+        mem_printf("--disk-tier-buffer=%llu", (unsigned long long)settings->disk_buffer_bytes),
         mem_printf("--rank-timeout-ms=%u", settings->rank_timeout_ms),
         mem_printf("--log-level=%s", log_level_name((enum log_level)settings->log_level)),
+        settings->disk_tier_path != NULL
+            ? mem_printf("--disk-tier-path=%s", settings->disk_tier_path)
+            : NULL,
         NULL};
     const struct ranks_settings start = {settings->ranks, worker->group_fd, limits.kv_blocks,
                                          limits.window_blocks, flags};
@@ -228,6 +256,8 @@ static int start_engine(struct worker *worker, struct errmsg *err)
         .blocks = worker->info.pool.blocks,
         .window_blocks = worker->info.pool.window_blocks,
         .host_tier_bytes = settings->host_tier_bytes,
+        .disk = rank_limits(worker).disk,
+        .disk_wait_ms = settings->disk_wait_ms,
         .rank_timeout_ms = settings->rank_timeout_ms,
         .prefix_caching = settings->prefix_caching,
         .eviction = eviction_policies[settings->eviction],
@@ -250,10 +280,12 @@ static int open_all(struct worker *worker, struct errmsg *err)
         r = open_model(worker, err);
     worker->metrics = worker_metrics_new(worker->settings->ranks);
     if (r == 0)
+        r = open_disk_tier(worker, err);
+    if (r == 0)
         r = start_ranks(worker, err);
     if (r == 0)
         r = start_engine(worker, err);
-    if (r == 0)
+    if (r == 0 && worker->card == NULL)
         r = open_card(worker, err); /* while the engine loads */
     for (uint32_t rank = 0; r == 0 && rank < worker->settings->ranks; rank++)
         worker->info.pids[rank] = worker->ranks != NULL ? ranks_pid(worker->ranks, rank) : getpid();
@@ -422,6 +454,8 @@ static void free_all(struct worker *worker)
     mem_free(worker->file);
     if (worker->signal_fd >= 0)
         (void)close(worker->signal_fd);
+    if (worker->disk_lock >= 0)
+        (void)close(worker->disk_lock);
 }
 
 static struct worker_exit stop(struct worker *worker)
@@ -471,7 +505,7 @@ static struct worker_exit serve(struct worker *worker)
 
 struct worker_exit worker_run(const struct worker_settings *settings)
 {
-    struct worker worker = {.settings = settings, .signal_fd = -1, .group_fd = -1};
+    struct worker worker = {.settings = settings, .signal_fd = -1, .disk_lock = -1, .group_fd = -1};
     struct errmsg err = {""};
     char name[32];
     (void)snprintf(name, sizeof(name), "worker.%u", settings->group);

@@ -147,7 +147,7 @@ void batch_build(struct batch *batch, const struct step_plan *plan)
 {
     uint32_t rows = 0, outputs = 0, stride = 1;
     ASSERT(plan->scored_rows <= SCORED_ROWS_MAX);
-    ASSERT(plan->rows > 0 && plan->rows <= batch->rows_max);
+    ASSERT(plan->rows <= batch->rows_max);
     ASSERT(plan->entries_count <= batch->sequences_max);
     ASSERT(plan->copies_count <= batch->sequences_max);
 

@@ -27,6 +27,8 @@
 
 #define LOAD_TIMEOUT_MS (30 * 60 * 1000) /* of the slowest rank; a dead one ends it at once */
 #define STALLED_WAIT_MS 10
+#define TIER_WAIT_MS 1   /* between two looks at what the disk has done */
+#define TIER_END_MS 3000 /* at the end, for blocks that have no file yet */
 #define WARM_UP_ROWS 16u
 #define PREFILL_ROWS_MIN 16u /* of a step from which the cost of a prompt token is learnt */
 #define MEAN_WEIGHT 0.1
@@ -55,7 +57,8 @@ static struct rank_limits limits_of(const struct engine_settings *settings)
                                                  : 0, /* books only */
                                 .rank_timeout_ms = settings->rank_timeout_ms,
                                 .host_tier_bytes = settings->host_tier_bytes,
-                                .window_blocks = settings->window_blocks};
+                                .window_blocks = settings->window_blocks,
+                                .disk = settings->disk};
 }
 
 /* Pool, tiers and scheduler, which know of each other by callbacks only. */
@@ -63,7 +66,7 @@ static int make_books(struct engine *engine, struct errmsg *err)
 {
     const struct engine_settings *settings = &engine->settings;
     const struct rank_limits limits = limits_of(settings);
-    const struct tier_settings tiers = rank_model_tiers(settings->model, &limits);
+    struct tier_settings tiers = rank_model_tiers(settings->model, &limits);
     struct scheduler_settings scheduler = settings->scheduler;
     struct block_pool_settings pool = {
         .blocks_total = settings->blocks,
@@ -75,12 +78,15 @@ static int make_books(struct engine *engine, struct errmsg *err)
         .events = kv_events_callbacks(&engine->kv_events),
     };
     int r = 0;
-    if (tiers.host_slots > 0)
+    for (uint32_t rank = 0; rank < tiers.disk.ranks; rank++)
+        tiers.disk.done[rank] = settings->group != NULL ? group_tier_done(settings->group, rank)
+                                                        : settings->model->tier_done;
+    if (tiers.host_slots > 0 || tiers.disk.nodes_max > 0)
         r = tier_new(&tiers, &engine->tier, err);
     if (engine->tier != NULL) {
-        pool.events.on_evict = tier_on_evict;
-        pool.events.evict_user = engine->tier;
+        tier_watch_pool(engine->tier, &pool.events);
         scheduler.tiers = tier_lookup_of(engine->tier);
+        scheduler.tiers.wait_max_ns = settings->disk_wait_ms * 1000000ull;
     }
     if (r == 0)
         r = block_pool_new(&pool, &engine->pool, err);
@@ -281,11 +287,12 @@ int engine_turn(struct engine *engine, bool *ret_idle)
     uint64_t start_ns = clock_ns();
     uint32_t prefill_rows;
 
+    engine_tier_begin(engine, start_ns);
     scheduler_plan(engine->scheduler, start_ns, &plan);
     prefill_rows = batch_prefill_rows(&plan);
-    if (plan.rows > 0) {
+    bool has_tier_ops = engine_add_tier_ops(engine);
+    if (plan.rows > 0 || has_tier_ops) {
         batch_build(&engine->batch, &plan);
-        engine_add_tier_ops(engine);
         int r = forward(engine);
         if (r < 0)
             return r;
@@ -310,8 +317,11 @@ static int run(struct engine *engine)
     bool stalled = false;
     while (!engine->stopping) {
         if (scheduler_idle(engine->scheduler) || stalled) {
+            bool tier_works = engine->tier != NULL && tier_busy(engine->tier);
             atomic_store(&engine->busy_since_ms, 0);
-            (void)queue_wait(engine->commands, stalled ? STALLED_WAIT_MS : -1);
+            (void)queue_wait(engine->commands, tier_works ? TIER_WAIT_MS
+                                               : stalled  ? STALLED_WAIT_MS
+                                                          : -1);
         }
         atomic_store(&engine->busy_since_ms, clock_ms());
         engine_take_commands(engine);
@@ -338,6 +348,8 @@ static int load(struct engine *engine, struct errmsg *err)
     const struct engine_settings *settings = &engine->settings;
     const struct rank_limits limits = limits_of(settings);
     int r = rank_model_load(settings->model, &limits, settings->group, err);
+    if (r == 0)
+        r = engine_scan_tiers(engine, &limits, err);
     if (r == 0 && settings->group != NULL && group_barrier(settings->group, LOAD_TIMEOUT_MS) < 0)
         r = errmsg_set(err, -ECANCELED, "wait for the other ranks to load");
     if (r == 0 && settings->warm_up && warm_up(engine) < 0)
@@ -363,7 +375,13 @@ static int end(struct engine *engine)
 {
     bool idle = false;
     engine_refuse_all(engine, 503, "the worker is stopping");
+    uint64_t end_ms = clock_ms() + TIER_END_MS;
     int r = engine_turn(engine, &idle);
+    while (r == 0 && engine->tier != NULL && tier_busy(engine->tier) && clock_ms() < end_ms) {
+        (void)queue_wait(engine->commands, TIER_WAIT_MS);
+        engine_take_commands(engine);
+        r = engine_turn(engine, &idle);
+    }
     if (r < 0)
         return r;
     outbox_push(engine->outbox, outbox_take(engine->outbox, OUTPUT_END));

@@ -31,6 +31,8 @@ struct engine_settings {
     struct scheduler_settings scheduler;
     uint32_t blocks, window_blocks; /* the second where layers of the model slide, else 0 */
     uint64_t host_tier_bytes;       /* per rank, 0: no tier */
+    struct disk_limits disk;        /* its texts outlive the engine */
+    uint32_t disk_wait_ms;          /* a request waits so long for its blocks */
     uint32_t rank_timeout_ms;
     bool prefix_caching;
     const struct eviction_policy *eviction; /* NULL: the default */

@@ -50,6 +50,7 @@ struct engine {
     const struct grammar_machine *grammars; /* NULL: no guided answer yet */
     struct grammar_machine_counts counted_grammars;
     struct tier_counts counted_tiers;
+    uint32_t scan_refused; /* files at start */
     uint64_t steps, step_rows, renamed;
     double step_seconds, prefill_seconds_per_token;
     uint32_t prefill_samples; /* steps that the latter was learnt from */
@@ -88,7 +89,11 @@ void engine_set_kv_gauges(struct engine *engine, const struct block_counts *bloc
 void engine_append_windows(const struct engine *engine, struct buffer *out);
 
 /* tiers.c: what the plan wants copied between pool and tiers goes with the step. */
-void engine_add_tier_ops(struct engine *engine);
+bool engine_add_tier_ops(struct engine *engine); /* false: nothing */
+/* Before the plan. */
+void engine_tier_begin(struct engine *engine, uint64_t now_ns);
+/* What files an earlier worker has left, while the others load. */
+int engine_scan_tiers(struct engine *engine, const struct rank_limits *limits, struct errmsg *err);
 /* After the forward pass, before the commit. */
 void engine_tier_step_done(struct engine *engine, const struct step_plan *plan);
 void engine_count_cached(struct engine *engine, const struct scheduler_counts *now,

@@ -4,10 +4,14 @@
  */
 #include "worker/engine/rank_model.h"
 
+#include <errno.h>
+#include <unistd.h>
+
 #include "proto/base/assert.h"
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
 #include "worker/sched/scheduler.h"
+#include "worker/tier/tier_folder.h"
 
 int rank_model_open(const struct rank_model_settings *settings, struct rank_model **ret_model,
                     struct errmsg *err)
@@ -45,6 +49,43 @@ size_t rank_model_own_window_block_bytes(const struct rank_model *model)
     return own_bytes(model, model->groups.window_layers);
 }
 
+struct tier_identity rank_model_tier_identity(const struct rank_model *model,
+                                              const struct rank_limits *limits,
+                                              const struct group *group)
+{
+    const char *fingerprint = limits->disk.fingerprint;
+
+    if (fingerprint == NULL)
+        fingerprint = group != NULL ? group_tag(group) : "";
+    return tier_identity_make(fingerprint, model->backend->kv_format, model->shard.rank,
+                              model->shard.ranks, rank_model_own_block_bytes(model));
+}
+
+/* Memory of host slots and buffers, and the disk's thread. */
+static int open_tiers(struct rank_model *model, const struct rank_limits *limits,
+                      struct group *group, struct errmsg *err)
+{
+    const struct tier_settings tiers = rank_model_tiers(model, limits);
+    const size_t block_bytes = rank_model_own_block_bytes(model);
+    struct tier_io_settings io = {.folder = -1, .fs = &tier_fs_system};
+    int r = tier_slots_init(&model->tier_slots, tiers.host_slots + tiers.disk.buffers, block_bytes,
+                            err);
+
+    if (r < 0 || tiers.disk.nodes_max == 0)
+        return r;
+    io.identity = rank_model_tier_identity(model, limits, group);
+    io.buffers_count = tiers.disk.buffers;
+    if (block_bytes > 0)
+        io.buffers = model->tier_slots.bytes + tiers.host_slots * block_bytes;
+    io.done = group != NULL ? group_tier_done(group, model->shard.rank) : model->tier_done;
+    r = tier_folder_open(limits->disk.path, model->shard.rank, &io.folder, err);
+    if (r == 0)
+        r = tier_io_new(&io, &model->tier_io, err);
+    if (r < 0 && io.folder >= 0)
+        (void)close(io.folder);
+    return r;
+}
+
 int rank_model_load(struct rank_model *model, const struct rank_limits *limits, struct group *group,
                     struct errmsg *err)
 {
@@ -70,8 +111,7 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
                                              .groups = model->groups};
     r = decoder_new(&decoder, &model->decoder, err);
     if (r == 0)
-        r = tier_slots_init(&model->tier_slots, rank_model_tiers(model, limits).host_slots,
-                            rank_model_own_block_bytes(model), err);
+        r = open_tiers(model, limits, group, err);
     if (r == 0 && group != NULL)
         group_set_bytes(group, model->weights->bytes,
                         (uint64_t)limits->kv_blocks * rank_model_own_block_bytes(model) +
@@ -84,7 +124,8 @@ void rank_model_close(struct rank_model *model)
 {
     if (model == NULL)
         return;
-    tier_slots_done(&model->tier_slots);
+    if (tier_io_free(model->tier_io) == 0) /* else its thread is stuck in our buffers */
+        tier_slots_done(&model->tier_slots);
     if (model->decoder != NULL)
         decoder_free(model->decoder);
     if (model->comm != NULL)
@@ -120,6 +161,12 @@ size_t rank_model_window_block_bytes(const struct rank_model *model)
     return most_bytes(model, model->groups.window_layers);
 }
 
+/* What a file takes of the disk: whole pages. */
+static uint64_t file_bytes(size_t block_bytes)
+{
+    return (TIER_FILE_HEADER_BYTES + (uint64_t)block_bytes + 4095) / 4096 * 4096;
+}
+
 static uint32_t table_max(const struct rank_limits *limits)
 {
     return (limits->context_tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
@@ -128,11 +175,47 @@ static uint32_t table_max(const struct rank_limits *limits)
 struct tier_settings rank_model_tiers(const struct rank_model *model,
                                       const struct rank_limits *limits)
 {
-    uint32_t slots = 0;
+    struct tier_settings tiers = {.sequence_blocks = table_max(limits)};
 
+    if (limits->host_tier_bytes == 0 && limits->disk.path == NULL)
+        return tiers;
+    const size_t block_bytes = rank_model_block_bytes(model);
     if (limits->host_tier_bytes > 0)
-        slots = tier_slots_within(limits->host_tier_bytes, rank_model_block_bytes(model));
-    return (struct tier_settings){.host_slots = slots, .sequence_blocks = table_max(limits)};
+        tiers.host_slots = tier_slots_within(limits->host_tier_bytes, block_bytes);
+    if (limits->disk.path == NULL)
+        return tiers;
+    uint64_t buffers = limits->disk.buffer_bytes / block_bytes;
+    uint64_t files = limits->disk.size_bytes / file_bytes(block_bytes);
+    tiers.disk = (struct tier_disk_settings){
+        .nodes_max = files > TIER_NODES_MAX ? TIER_NODES_MAX
+                     : files > 1            ? (uint32_t)files - 1
+                                            : 0,
+        .buffers = buffers > TIER_DISK_BUFFERS_MAX ? TIER_DISK_BUFFERS_MAX : (uint32_t)buffers,
+        .first_slot = tiers.host_slots,
+        .pool_blocks = limits->kv_blocks,
+        .ranks = model->shard.ranks,
+    };
+    return tiers;
+}
+
+int rank_model_check_disk(const struct rank_model *model, const struct rank_limits *limits,
+                          struct errmsg *err)
+{
+    if (limits->disk.path == NULL)
+        return 0;
+    const struct tier_settings tiers = rank_model_tiers(model, limits);
+    const size_t block_bytes = rank_model_block_bytes(model);
+    if (tiers.disk.nodes_max < TIER_DISK_BUFFERS_MIN)
+        return errmsg_set(err, -EINVAL,
+                          "--disk-tier-size: a block of this model is a file of %llu bytes, and %u "
+                          "of them are the least",
+                          (unsigned long long)file_bytes(block_bytes), TIER_DISK_BUFFERS_MIN + 1);
+    if (tiers.disk.buffers < TIER_DISK_BUFFERS_MIN)
+        return errmsg_set(err, -EINVAL,
+                          "--disk-tier-buffer: a block of this model has %zu bytes, and %u of them "
+                          "are the least",
+                          block_bytes, TIER_DISK_BUFFERS_MIN);
+    return 0;
 }
 
 struct group_limits rank_model_group_limits(const struct rank_model *model,
@@ -144,7 +227,8 @@ struct group_limits rank_model_group_limits(const struct rank_model *model,
                                      .table = table_max(limits),
                                      .copies = 2 * limits->sequences_max,
                                      .tables = model->groups.window_layers > 0 ? 2 : 1,
-                                     .tier_ops = tier_ops_max(&tiers)};
+                                     .tier_ops = tier_ops_max(&tiers),
+                                     .disk_ops = tier_disk_ops_max(&tiers.disk)};
     return (struct group_limits){
         .ranks = model->shard.ranks,
         .step_bytes_max = step_ring_bytes_max(&sizes),
@@ -153,7 +237,9 @@ struct group_limits rank_model_group_limits(const struct rank_model *model,
         .blocks_max = model->groups.full_layers > 0 ? limits->kv_blocks : 0,
         .window_tokens = model->groups.window,
         .window_blocks_max = model->groups.window_layers > 0 ? limits->window_blocks : 0,
-        .tier_slots = tiers.host_slots,
+        .tier_slots = tiers.host_slots + tiers.disk.buffers,
+        .tier_buffers = tiers.disk.buffers,
+        .tag = limits->disk.fingerprint,
         .step_deadline_ms = limits->rank_timeout_ms,
     };
 }
@@ -163,11 +249,13 @@ static void apply_tier_ops(struct rank_model *model, const struct step_descripto
     uint64_t start_ns = clock_ns();
 
     model->tier_ns = 0;
-    if (descriptor->tier_ops_count == 0)
-        return;
-    tier_slots_apply(&model->tier_slots, model->backend, decoder_kv(model->decoder),
-                     descriptor->tier_ops, descriptor->tier_ops_count);
-    model->tier_ns = clock_ns() - start_ns;
+    if (descriptor->tier_ops_count > 0) {
+        tier_slots_apply(&model->tier_slots, model->backend, decoder_kv(model->decoder),
+                         descriptor->tier_ops, descriptor->tier_ops_count);
+        model->tier_ns = clock_ns() - start_ns;
+    }
+    if (model->tier_io != NULL) /* after the copies: what they read or fill is a file's now */
+        tier_io_submit(model->tier_io, descriptor->disk_ops, descriptor->disk_ops_count);
 }
 
 int rank_model_forward(struct rank_model *model, const struct step_descriptor *descriptor,

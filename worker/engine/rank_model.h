@@ -11,6 +11,7 @@
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"
 #include "worker/tier/tier.h"
+#include "worker/tier/tier_io.h"
 #include "worker/tier/tier_slots.h"
 #include "worker/tp/comm.h"
 #include "worker/tp/group.h"
@@ -26,8 +27,10 @@ struct rank_model {
     struct weights *weights; /* these from rank_model_load on */
     struct comm *comm;
     struct decoder *decoder;
-    struct tier_slots tier_slots;
-    uint64_t tier_ns; /* that the tier ops of the last step took */
+    struct tier_slots tier_slots;              /* host slots, then the disk tier's buffers */
+    struct tier_io *tier_io;                   /* NULL: no disk tier */
+    uint32_t tier_done[GROUP_TIER_TOKENS_MAX]; /* its words, where there is no group */
+    uint64_t tier_ns;                          /* that the tier ops of the last step took */
 };
 
 struct rank_model_settings {
@@ -41,11 +44,20 @@ struct rank_model_settings {
 int rank_model_open(const struct rank_model_settings *settings, struct rank_model **ret_model,
                     struct errmsg *err);
 
+/* The disk tier of one rank. */
+struct disk_limits {
+    const char *path;        /* of the group: DIR/worker-GROUP; NULL: no disk tier */
+    uint64_t size_bytes;     /* of its files */
+    uint64_t buffer_bytes;   /* of blocks on their way */
+    const char *fingerprint; /* NULL: the group's tag */
+};
+
 struct rank_limits {
     uint32_t rows_max, sequences_max, context_tokens_max, kv_blocks;
     uint32_t rank_timeout_ms;
     uint64_t host_tier_bytes; /* per rank */
     uint32_t window_blocks;   /* of the layers that slide; kv_blocks are of the others */
+    struct disk_limits disk;
 };
 
 /* group: NULL with one rank; outlives the model. */
@@ -63,6 +75,13 @@ size_t rank_model_own_window_block_bytes(const struct rank_model *model);
 /* The tiers that these limits ask for. */
 struct tier_settings rank_model_tiers(const struct rank_model *model,
                                       const struct rank_limits *limits);
+/* 0; -EINVAL: the disk tier's size or buffers are too small for blocks of this model. */
+int rank_model_check_disk(const struct rank_model *model, const struct rank_limits *limits,
+                          struct errmsg *err);
+/* Whose the files of this rank are. */
+struct tier_identity rank_model_tier_identity(const struct rank_model *model,
+                                              const struct rank_limits *limits,
+                                              const struct group *group);
 /* What the group's shared memory must hold under these limits. */
 struct group_limits rank_model_group_limits(const struct rank_model *model,
                                             const struct rank_limits *limits);

@@ -1,8 +1,14 @@
 /* tiers.c - the engine's side of slower KV memory: what goes with a step, and what is told of it.
  */
 #include "proto/base/assert.h"
+#include "proto/base/clock.h"
+#define LOG_MODULE "engine"
+#include "proto/base/log.h"
 #include "proto/worker_metrics.h"
 #include "worker/engine/engine_private.h"
+#include "worker/tier/tier_folder.h"
+
+#define SCAN_MS 10000u
 
 /* A rise of a total since it was last looked at. */
 static void add(struct metrics *metrics, enum worker_metric id, enum worker_metric_tier tier,
@@ -12,12 +18,43 @@ static void add(struct metrics *metrics, enum worker_metric id, enum worker_metr
     metrics_add(metrics, id, tier, (double)(now - then));
 }
 
-void engine_add_tier_ops(struct engine *engine)
+int engine_scan_tiers(struct engine *engine, const struct rank_limits *limits, struct errmsg *err)
+{
+    uint64_t start_ms = clock_ms();
+    struct tier_tree *files = engine->tier != NULL ? tier_files(engine->tier) : NULL;
+    struct tier_scan scan = {.path = limits->disk.path, .time_ms = SCAN_MS};
+
+    if (files == NULL)
+        return 0;
+    scan.identity =
+        rank_model_tier_identity(engine->settings.model, limits, engine->settings.group);
+    int r = tier_folder_scan(&scan, files, err);
+    if (r < 0)
+        return r;
+    engine->scan_refused = scan.refused;
+    metrics_add(engine->settings.metrics, WM_DISK_ERRORS, WM_DISK_REFUSED, scan.refused);
+    log_info("disk_tier", "state=up blocks=%u blocks_max=%u refused=%u removed=%u ms=%llu",
+             scan.kept, files->nodes_max, scan.refused, scan.removed,
+             (unsigned long long)(clock_ms() - start_ms));
+    return 0;
+}
+
+void engine_tier_begin(struct engine *engine, uint64_t now_ns)
+{
+    if (engine->tier != NULL)
+        tier_begin(engine->tier, now_ns);
+}
+
+bool engine_add_tier_ops(struct engine *engine)
 {
     struct step_descriptor *descriptor = &engine->batch.descriptor;
 
-    if (engine->tier != NULL)
-        descriptor->tier_ops = tier_ops(engine->tier, &descriptor->tier_ops_count);
+    if (engine->tier == NULL)
+        return false;
+    tier_add_stores(engine->tier);
+    descriptor->tier_ops = tier_ops(engine->tier, &descriptor->tier_ops_count);
+    descriptor->disk_ops = tier_file_ops(engine->tier, &descriptor->disk_ops_count);
+    return descriptor->tier_ops_count + descriptor->disk_ops_count > 0;
 }
 
 void engine_tier_step_done(struct engine *engine, const struct step_plan *plan)
@@ -64,6 +101,29 @@ static void set_pool(struct engine *engine, const struct engine_status *status)
     metrics_set(metrics, WM_TIER_UP, WM_TIER_POOL, engine->settings.prefix_caching);
 }
 
+static void count_disk(struct metrics *metrics, size_t block_bytes, const struct tier_counts *now,
+                       const struct tier_counts *then)
+{
+    const struct tier_disk_counts *disk = &now->disk, *before = &then->disk;
+
+    metrics_set(metrics, WM_TIER_BLOCKS, WM_TIER_DISK, disk->used);
+    metrics_set(metrics, WM_TIER_BLOCKS_MAX, WM_TIER_DISK, disk->nodes_max);
+    metrics_set(metrics, WM_TIER_BYTES, WM_TIER_DISK,
+                (double)disk->used * (double)(block_bytes + TIER_FILE_HEADER_BYTES));
+    metrics_set(metrics, WM_TIER_UP, WM_TIER_DISK, disk->state == TIER_DISK_UP);
+    metrics_set(metrics, WM_DISK_STATE, 0, disk->state);
+    add(metrics, WM_TIER_HITS, WM_TIER_DISK, now->disk_hits_total, then->disk_hits_total);
+    add(metrics, WM_TIER_MISSES, WM_TIER_DISK, now->disk_misses_total, then->disk_misses_total);
+    add(metrics, WM_TIER_STORES, WM_TIER_DISK, disk->stores_total, before->stores_total);
+    add(metrics, WM_TIER_DROPS, WM_TIER_DISK, disk->drops_total, before->drops_total);
+    add(metrics, WM_TIER_LOST, WM_TIER_DISK, disk->lost_total, before->lost_total);
+    for (uint32_t i = TIER_IO_GONE; i < TIER_IO_RESULTS; i++) {
+        metrics_add(metrics, WM_DISK_ERRORS, i - TIER_IO_GONE,
+                    (double)(disk->errors[i] - before->errors[i]));
+        add(metrics, WM_TIER_ERRORS, WM_TIER_DISK, disk->errors[i], before->errors[i]);
+    }
+}
+
 void engine_count_tiers(struct engine *engine, const struct engine_status *status,
                         struct tier_counts *ret_counts)
 {
@@ -79,13 +139,37 @@ void engine_count_tiers(struct engine *engine, const struct engine_status *statu
         metrics_set(metrics, WM_TIER_BYTES, WM_TIER_HOST,
                     (double)now->host_used *
                         (double)rank_model_own_block_bytes(engine->settings.model));
-        metrics_set(metrics, WM_TIER_UP, WM_TIER_HOST, 1);
+        metrics_set(metrics, WM_TIER_UP, WM_TIER_HOST, now->host_slots > 0);
         add(metrics, WM_TIER_HITS, WM_TIER_HOST, now->hits_total, then.hits_total);
         add(metrics, WM_TIER_MISSES, WM_TIER_HOST, now->misses_total, then.misses_total);
         add(metrics, WM_TIER_STORES, WM_TIER_HOST, now->stores_total, then.stores_total);
         add(metrics, WM_TIER_DROPS, WM_TIER_HOST, now->drops_total, then.drops_total);
+        add(metrics, WM_TIER_LOST, WM_TIER_HOST, now->lost_total, then.lost_total);
+        count_disk(metrics, rank_model_own_block_bytes(engine->settings.model), now, &then);
     }
     *ret_counts = *now;
+}
+
+static void append_disk(const struct engine *engine, const struct tier_counts *tiers,
+                        uint64_t cached_tokens, struct buffer *out)
+{
+    const struct tier_disk_counts *disk = &tiers->disk;
+    uint64_t errors = 0;
+
+    for (uint32_t i = TIER_IO_GONE; i < TIER_IO_RESULTS; i++)
+        errors += disk->errors[i];
+    buffer_printf(out,
+                  ",\"disk\":{\"state\":\"%s\",\"blocks\":%u,\"blocks_max\":%u,"
+                  "\"cached_tokens\":%llu,\"hits\":%llu,\"misses\":%llu,\"stores\":%llu,"
+                  "\"loads\":%llu,\"drops\":%llu,\"lost\":%llu,\"refused\":%llu,"
+                  "\"errors\":%llu,\"pending\":%u}",
+                  tier_disk_state_name(disk->state), disk->used, disk->nodes_max,
+                  (unsigned long long)cached_tokens, (unsigned long long)tiers->disk_hits_total,
+                  (unsigned long long)tiers->disk_misses_total,
+                  (unsigned long long)disk->stores_total, (unsigned long long)disk->loads_total,
+                  (unsigned long long)disk->drops_total, (unsigned long long)disk->lost_total,
+                  (unsigned long long)(disk->errors[TIER_IO_REFUSED] + engine->scan_refused),
+                  (unsigned long long)errors, disk->pending);
 }
 
 void engine_append_tiers(struct engine *engine, struct buffer *out)
@@ -109,10 +193,12 @@ void engine_append_tiers(struct engine *engine, struct buffer *out)
                                        counts.cached_disk_tokens_total));
     buffer_printf(out,
                   ",\"host\":{\"blocks\":%u,\"blocks_max\":%u,\"cached_tokens\":%llu,"
-                  "\"hits\":%llu,\"misses\":%llu,\"stores\":%llu,\"drops\":%llu,\"lost\":%llu}}",
+                  "\"hits\":%llu,\"misses\":%llu,\"stores\":%llu,\"drops\":%llu,\"lost\":%llu}",
                   tiers.host_used, tiers.host_slots,
                   (unsigned long long)counts.cached_host_tokens_total,
                   (unsigned long long)tiers.hits_total, (unsigned long long)tiers.misses_total,
                   (unsigned long long)tiers.stores_total, (unsigned long long)tiers.drops_total,
                   (unsigned long long)tiers.lost_total);
+    append_disk(engine, &tiers, counts.cached_disk_tokens_total, out);
+    buffer_printf(out, "}");
 }

@@ -183,7 +183,7 @@ static void tell_loss(struct block_pool *pool, uint32_t id, enum block_loss why)
     pool->counts.lost[why]++;
     pool->counts.evictions_total += why != BLOCK_LOST_RESET;
     if (pool->events.on_evict != NULL)
-        pool->events.on_evict(pool->events.evict_user, &evicted);
+        pool->events.on_evict(pool->events.tier_user, &evicted);
 }
 
 bool block_is_useless(const struct block_pool *pool, uint32_t id)
@@ -199,6 +199,8 @@ static void lose_one(struct block_pool *pool, uint32_t id, enum block_loss why)
     ASSERT(pool->blocks[id].state == BLOCK_CACHED && pool->blocks[id].children == 0);
     if (why != BLOCK_LOSSES)
         tell_loss(pool, id, why);
+    else if (pool->events.on_superseded != NULL)
+        pool->events.on_superseded(pool->events.tier_user, id);
     pool->eviction->on_gone(pool, id, why);
     block_unpublish(pool, id);
     block_list_push_head(pool, &pool->empty, id);

@@ -66,8 +66,12 @@ struct block_events {
     void *user; /* of these two */
     /* Before on_removed: the content of a CACHED block, full or a tail, is about to be lost. It is
      * still there until something is written into the block. For tiers of slower memory. */
-    void (*on_evict)(void *evict_user, const struct block_evicted *evicted);
-    void *evict_user;
+    void (*on_evict)(void *tier_user, const struct block_evicted *evicted);
+    /* A block, full or a tail, was published (`why` says nothing); the content of a tail is told
+     * to be gone, because a longer block has it now. */
+    void (*on_publish)(void *tier_user, const struct block_evicted *published);
+    void (*on_superseded)(void *tier_user, uint32_t id);
+    void *tier_user; /* of these three */
 };
 
 /* Full blocks from the root on. */

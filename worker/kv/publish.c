@@ -119,6 +119,22 @@ static bool find_parent(const struct block_pool *pool, struct block_hash parent,
     return true;
 }
 
+static void tell_published(struct block_pool *pool, uint32_t id)
+{
+    const struct block *block = &pool->blocks[id];
+    const struct block_evicted published = {
+        .id = id,
+        .hash = block->hash,
+        .parent = block->parent,
+        .first = block->parent_id == BLOCK_NONE,
+        .ids = block->ids,
+        .tokens = block->tokens,
+    };
+
+    if (pool->events.on_publish != NULL)
+        pool->events.on_publish(pool->events.tier_user, &published);
+}
+
 void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash parent,
                      struct block_hash hash, const uint32_t *ids, bool first,
                      uint32_t prompt_tokens)
@@ -140,6 +156,7 @@ void block_pool_seal(struct block_pool *pool, uint32_t id, struct block_hash par
     pool->digest ^= hash.low;
     if (pool->events.on_stored != NULL)
         pool->events.on_stored(pool->events.user, parent, hash, ids);
+    tell_published(pool, id);
 }
 
 void block_pool_seal_tail(struct block_pool *pool, uint32_t id, struct block_hash parent,
@@ -160,6 +177,7 @@ void block_pool_seal_tail(struct block_pool *pool, uint32_t id, struct block_has
     block_publish(pool, id, parent_id, parent, ids, tokens);
     if (pool->eviction->on_published != NULL)
         pool->eviction->on_published(pool, id, prompt_tokens);
+    tell_published(pool, id);
 }
 
 uint32_t block_pool_match(struct block_pool *pool, const struct block_hash *hashes,

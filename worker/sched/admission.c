@@ -5,8 +5,9 @@
  *     next block is being computed by a running prefill?  -> hold: look again in the next step
  *     layers slide?  reuse is cut to where the last window is there  (worker/kv/window_blocks.h)
  *     the chain goes on in slower tiers?                  -> copied into fresh blocks (tier_lookup)
- *     blocks for all that is not found, plus watermark?   -> admit
- *     held, or does not fit                               -> at most BYPASS_MAX later ones may pass
+ *     it is on its way from there?                        -> look again, others may pass, for a
+ * time blocks for all that is not found, plus watermark?   -> admit held, or does not fit -> at
+ * most BYPASS_MAX later ones may pass
  *
  * Why the whole prompt is reserved: a prompt admitted by its first chunk alone would find the pool
  * full halfway and be preempted, or preempt, again and again. Why a watermark only while others
@@ -136,20 +137,24 @@ static void find_reuse(struct scheduler *s, const struct sequence *seq, struct r
 }
 
 /* Where the pool's part of the prompt ends, the tiers may go on. */
-static void find_in_tiers(struct scheduler *s, const struct sequence *seq, struct reuse *reuse)
+static void find_in_tiers(struct scheduler *s, const struct sequence *seq, struct reuse *reuse,
+                          uint64_t now_ns)
 {
     const struct tier_lookup *tiers = &s->settings.tiers;
+    uint64_t waited_ns = seq->load_since_ns != 0 ? now_ns - seq->load_since_ns : 0;
     const struct tier_query query = {.root = seq->params.root,
                                      .hashes = seq->hashes,
                                      .ids = seq->ids,
                                      .first = reuse->blocks,
-                                     .tokens = usable_tokens(seq)};
+                                     .tokens = usable_tokens(seq),
+                                     .may_wait = waited_ns < tiers->wait_max_ns};
 
     if (tiers->find == NULL || !may_reuse(s, seq))
         return;
     tiers->find(tiers->user, &query, &reuse->tier);
     if (reuse->tier.blocks == 0 && reuse->tier.tail_tokens <= reuse->copy_tokens) {
-        reuse->tier = (struct tier_found){.wait = reuse->tier.wait}; /* the pool has as much */
+        reuse->tier = (struct tier_found){.wait = reuse->tier.wait, /* the pool has as much */
+                                          .loading = reuse->tier.loading};
     } else {
         reuse->copy_from = BLOCK_NONE;
         reuse->copy_tokens = 0;
@@ -261,6 +266,8 @@ static void note_first_admission(struct scheduler *s, struct sequence *seq,
                                  const struct reuse *reuse, uint64_t now_ns)
 {
     seq->scheduled_ns = now_ns;
+    if (seq->load_since_ns != 0)
+        seq->load_wait_ns = now_ns - seq->load_since_ns;
     seq->cached_tokens = reused_tokens(reuse);
     seq->cached_host_tokens = reuse->tier.host_tokens;
     seq->cached_disk_tokens = reuse->tier.disk_tokens;
@@ -331,6 +338,7 @@ static void admit(struct scheduler *s, struct sequence *seq, const struct reuse 
     seq->deferred = false;
     if (seq->preemptions == 0)
         note_first_admission(s, seq, reuse, now_ns);
+    seq->load_since_ns = 0;
     block_pool_ref_all(s->pool, s->scratch, reuse->blocks);
     block_table_adopt(&seq->table, s->scratch, reuse->blocks);
     if (reuse->copy_from != BLOCK_NONE)
@@ -354,6 +362,15 @@ static void admit(struct scheduler *s, struct sequence *seq, const struct reuse 
     scheduler_enqueue_running(s, seq);
     scheduler_add_chunk(s, seq);
     ASSERT(seq->in_step); /* its copy, if any, is made in this step */
+}
+
+/* Its blocks are on their way. Whoever comes later passes: the wait has an end. */
+static void note_loading(struct scheduler *s, struct sequence *seq, uint64_t now_ns)
+{
+    if (seq->load_since_ns == 0)
+        seq->load_since_ns = now_ns;
+    seq->deferred = true;
+    s->loading++;
 }
 
 /* Those that were held or did not fit in this plan, in order; nobody passes one that was passed
@@ -398,14 +415,18 @@ void admission_run(struct scheduler *s, uint64_t now_ns)
             block(&blocked, seq, true);
             continue;
         }
-        find_in_tiers(s, seq, &reuse);
+        find_in_tiers(s, seq, &reuse, now_ns);
+        if (reuse.tier.loading) {
+            note_loading(s, seq, now_ns);
+            continue;
+        }
         if (reuse.tier.wait || (reuse.tier.blocks > 0 && is_held(s, seq, &reuse))) {
             block(&blocked, seq, true);
             continue;
         }
         while (!fits(s, seq, &reuse) && s->running_count == 0 && block_pool_break_pin(s->pool)) {
             find_reuse(s, seq, &reuse); /* nobody will make room but the leases */
-            find_in_tiers(s, seq, &reuse);
+            find_in_tiers(s, seq, &reuse, now_ns);
         }
         if (!fits(s, seq, &reuse)) {
             block(&blocked, seq, false);

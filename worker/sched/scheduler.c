@@ -335,7 +335,7 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     ASSERT(!s->planned);
     s->planned = true;
     s->preempted = false;
-    s->entries_count = s->copies_count = s->rows = s->scored_rows = 0;
+    s->entries_count = s->copies_count = s->rows = s->scored_rows = s->loading = 0;
     block_pool_expire_pins(s->pool, now_ns);
     expire(s, &s->running, now_ns);
     expire(s, &s->waiting, now_ns);
@@ -347,7 +347,8 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     }
     if (!s->preempted || s->rows == 0) /* it may have been the only one */
         admission_run(s, now_ns);
-    ASSERT(s->rows > 0 || s->running_count + s->waiting_count == 0); /* never stuck */
+    ASSERT(s->rows > 0 || s->loading > 0 ||
+           s->running_count + s->waiting_count == 0); /* never stuck */
     *ret_plan = (struct step_plan){
         .entries = s->entries,
         .entries_count = s->entries_count,

@@ -27,6 +27,7 @@ struct scheduler {
     struct plan_copy *copies; /* each holds a reference on `from` until commit */
     uint32_t entries_count, copies_count, rows, scored_rows;
     uint32_t *scratch; /* block ids of one sequence */
+    uint32_t loading;  /* waiting requests of this plan whose prefix is on its way from a tier */
     bool planned;      /* between plan and commit */
     bool preempted;    /* in this plan: then nobody is admitted */
     uint64_t preemptions_total, admitted_total, finished_total;

@@ -83,13 +83,14 @@ struct sequence {
     uint32_t preemptions;
     uint32_t bypassed; /* later requests that were admitted before this one */
     uint64_t scheduled_ns, first_token_ns;
-    uint64_t load_wait_ns; /* before it was scheduled: for blocks of a slow tier */
-    uint64_t load_copy_ns; /* after that: for their copies; the engine measures it */
-    bool loads_in_step;    /* of the step being computed */
-    const char *miss;      /* one word, static text; "" = nothing was missed */
-    uint64_t number;       /* order of arrival */
-    bool deferred;         /* while it waits: for a prefix on its way, not for room */
-    uint32_t held_plans;   /* steps it waited for a prefix that another one was computing */
+    uint64_t load_since_ns; /* when it first waited for a slow tier; 0: it has not */
+    uint64_t load_wait_ns;  /* before it was scheduled: for blocks of a slow tier */
+    uint64_t load_copy_ns;  /* after that: for their copies; the engine measures it */
+    bool loads_in_step;     /* of the step being computed */
+    const char *miss;       /* one word, static text; "" = nothing was missed */
+    uint64_t number;        /* order of arrival */
+    bool deferred;          /* while it waits: for a prefix on its way, not for room */
+    uint32_t held_plans;    /* steps it waited for a prefix that another one was computing */
     struct grammar_matcher *matcher; /* at ids_count; NULL: any text */
     bool answer_over;                /* the token being appended ends it, by the grammar */
     bool in_step;                    /* has rows between plan and commit */

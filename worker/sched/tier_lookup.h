@@ -18,13 +18,15 @@ struct tier_query {
     const uint32_t *ids;
     uint32_t first;  /* blocks [0, first) are in the pool */
     uint32_t tokens; /* ids that may be reused, from the beginning */
+    bool may_wait;   /* what takes a while may be fetched: the answer is `loading` then */
 };
 
 struct tier_found {
     uint32_t blocks;                   /* full blocks from query.first on */
     uint32_t tail_tokens;              /* then so many tokens, 0..15, of one more */
     uint32_t host_tokens, disk_tokens; /* by where they came from */
-    bool wait;                         /* more is coming, or must: ask again in the next plan */
+    bool wait;                         /* for room in the step: ask again in the next plan */
+    bool loading; /* more than that is on its way: ask again, and let others pass */
 };
 
 struct tier_lookup {
@@ -32,6 +34,7 @@ struct tier_lookup {
     /* Of what the last find() found, `wanted` blocks and tail are written into blocks[0..]. */
     void (*load)(void *user, const struct tier_found *wanted, const uint32_t *blocks);
     void *user;
+    uint64_t wait_max_ns; /* a request waits so long for what is loading, then computes it */
 };
 
 #endif

@@ -37,7 +37,7 @@
 #include "worker/tp/step_ring.h"
 
 #define GROUP_MAGIC 0x50554f5247464552ull /* "REFGROUP" with two letters to spare */
-#define GROUP_VERSION 1u
+#define GROUP_VERSION 2u
 #define PAGE 4096u
 #define STEP_BYTES_MAX (1ull << 30)
 /* Bigger all-reduces are cut: a piece of 256 KiB stays in the second-level cache. */
@@ -157,6 +157,8 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
     header->window_tokens = limits->window_tokens;
     header->window_blocks_max = limits->window_blocks_max;
     header->tier_slots = limits->tier_slots;
+    header->tier_buffers = limits->tier_buffers;
+    (void)snprintf(header->tag, sizeof(header->tag), "%s", limits->tag != NULL ? limits->tag : "");
     header->rank[0].pid = (uint32_t)getpid();
     header->magic = GROUP_MAGIC;
     struct group *group = view_new(header, bytes, 0, true);
@@ -171,10 +173,11 @@ static int check_header(const struct group_header *header, size_t bytes, struct 
 {
     if (header->magic != GROUP_MAGIC || header->version != GROUP_VERSION)
         return errmsg_set(err, -EINVAL, "this is not group memory of version %u", GROUP_VERSION);
-    if (header->ranks < 1 || header->ranks > TP_RANKS_MAX || header->step_bytes > STEP_BYTES_MAX ||
-        header->step_bytes % PAGE != 0 || header->reduce_floats < 1 ||
-        header->reduce_floats > REDUCE_FLOATS_MAX || header->bytes != bytes ||
-        layout_bytes(header) != bytes)
+    if (header->ranks < 1 || header->ranks > TP_RANKS_MAX ||
+        header->tag[GROUP_TAG_MAX - 1] != '\0' || header->tier_buffers >= GROUP_TIER_TOKENS_MAX ||
+        header->step_bytes > STEP_BYTES_MAX || header->step_bytes % PAGE != 0 ||
+        header->reduce_floats < 1 || header->reduce_floats > REDUCE_FLOATS_MAX ||
+        header->bytes != bytes || layout_bytes(header) != bytes)
         return errmsg_set(err, -EINVAL, "group memory of %zu bytes contradicts its own header",
                           bytes);
     return 0;
@@ -239,6 +242,12 @@ void group_free(struct group *group)
 uint32_t group_rank(const struct group *group)
 {
     return group->rank;
+}
+
+const char *group_tag(const struct group *group)
+{
+    ASSERT(group->header->tag[GROUP_TAG_MAX - 1] == '\0'); /* checked when it was joined */
+    return group->header->tag;
 }
 
 uint32_t group_ranks(const struct group *group)
@@ -395,6 +404,12 @@ void group_bytes(const struct group *group, uint32_t rank, uint64_t *ret_weights
     const struct group_rank *from = &group->header->rank[rank];
     *ret_weights_bytes = __atomic_load_n(&from->weights_bytes, __ATOMIC_RELAXED);
     *ret_kv_bytes = __atomic_load_n(&from->kv_bytes, __ATOMIC_RELAXED);
+}
+
+uint32_t *group_tier_done(const struct group *group, uint32_t rank)
+{
+    ASSERT(rank < group->ranks);
+    return group->header->rank[rank].tier_done;
 }
 
 uint64_t group_beat_age_ms(const struct group *group, uint32_t rank)

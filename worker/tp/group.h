@@ -16,6 +16,8 @@
 
 #include "proto/base/errmsg.h"
 
+#define GROUP_TIER_TOKENS_MAX 1024u
+
 struct group; /* one process's view: mapping + rank */
 
 struct group_limits {
@@ -27,7 +29,9 @@ struct group_limits {
     uint32_t blocks_max;      /* so are its block ids */
     /* The same of its window tables, from the first block on that a row of this window sees. */
     uint32_t window_tokens, window_blocks_max;
-    uint32_t tier_slots;       /* and its slots of the host tier */
+    uint32_t tier_slots;       /* and its slots of the tiers' memory */
+    uint32_t tier_buffers;     /* and the tokens of its disk operations; < GROUP_TIER_TOKENS_MAX */
+    const char *tag;           /* NULL or a text for group_tag(), cut to 63 bytes */
     uint32_t step_deadline_ms; /* rank 0 waits so long for a free step slot; 0: 10 s */
 };
 
@@ -42,6 +46,8 @@ int group_attach(struct group *group, uint32_t rank, struct group **ret_group, s
 void group_free(struct group *group); /* NULL is fine */
 
 uint32_t group_rank(const struct group *group);
+/* What rank 0 gave when it made the group: the model's fingerprint. */
+const char *group_tag(const struct group *group);
 uint32_t group_ranks(const struct group *group);
 /* Set the abort word and wake everyone; the first reason (at most 127 bytes) is kept. */
 void group_abort(struct group *group, const char *reason);
@@ -55,6 +61,9 @@ uint64_t group_beat_age_ms(const struct group *group, uint32_t rank);
 void group_set_bytes(struct group *group, uint64_t weights_bytes, uint64_t kv_bytes);
 void group_bytes(const struct group *group, uint32_t rank, uint64_t *ret_weights_bytes,
                  uint64_t *ret_kv_bytes);
+/* Where a rank's disk thread says which of its operations are over (worker/tier/tier_io.h), for
+ * rank 0 to read: [GROUP_TIER_TOKENS_MAX]. */
+uint32_t *group_tier_done(const struct group *group, uint32_t rank);
 /* All ranks arrive within deadline_ms. 0, -ECANCELED, -ETIMEDOUT. Used once, when all are loaded.
  */
 int group_barrier(struct group *group, uint32_t deadline_ms);

@@ -13,6 +13,7 @@
 
 #define GROUP_LINE 128
 #define GROUP_REASON_MAX 128
+#define GROUP_TAG_MAX 64
 #define GROUP_NO_DEADLINE UINT32_MAX
 
 /* A counter that one rank raises and others wait for; it wraps. */
@@ -28,6 +29,7 @@ struct group_rank {
     uint32_t pid; /* 0: not taken */
     uint64_t beat_step, beat_ns;
     uint64_t weights_bytes, kv_bytes;
+    uint32_t tier_done[GROUP_TIER_TOKENS_MAX];
 } __attribute__((aligned(GROUP_LINE)));
 
 enum abort_state { ABORT_NONE = 0, ABORT_WRITING, ABORT_SET };
@@ -37,9 +39,10 @@ struct group_header {
     uint64_t bytes; /* all of it */
     uint32_t version, ranks;
     uint64_t step_bytes, reduce_floats;
-    uint32_t ids_max, blocks_max, tier_slots, window_tokens, window_blocks_max;
+    uint32_t ids_max, blocks_max, tier_slots, tier_buffers, window_tokens, window_blocks_max;
     uint32_t abort_state; /* enum abort_state */
     char abort_reason[GROUP_REASON_MAX];
+    char tag[GROUP_TAG_MAX];
     struct group_word published; /* step descriptors that rank 0 has published */
     struct group_rank rank[TP_RANKS_MAX];
 };

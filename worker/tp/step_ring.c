@@ -1,7 +1,7 @@
 /* step_ring.c - step descriptors in shared memory, written by rank 0, read in place by the others.
  *
  *   slot   struct wire_step | ids | positions | row_first | block tables | window tables | out_row
- * | copies | tier ops
+ * | copies | tier ops | disk ops
  *
  *   rank 0   wait until all are done with step n - 4 --> write slot n % 4 --> post n
  *   others   wait for n --> check every number --> use it in place --> post done n
@@ -22,11 +22,13 @@ struct wire_step {
     uint64_t number;
     uint32_t kind, rows, sequences, table_stride, outputs, copies, tier_ops;
     uint32_t tables; /* enum table_bit */
+    uint32_t disk_ops, reserved;
 };
 enum table_bit { TABLE_FULL = 1 << 0, TABLE_WINDOW = 1 << 1 }; /* which are there, in this order */
-_Static_assert(sizeof(struct wire_step) == 40, "no padding");
+_Static_assert(sizeof(struct wire_step) == 48, "no padding");
 #define COPY_ITEMS (sizeof(struct step_copy) / sizeof(uint32_t))
 #define TIER_OP_ITEMS (sizeof(struct step_tier_op) / sizeof(uint32_t))
+#define DISK_OP_ITEMS (sizeof(struct step_disk_op) / sizeof(uint32_t))
 
 /* u32 items after the struct. */
 static uint64_t items_of(const struct wire_step *wire)
@@ -35,7 +37,8 @@ static uint64_t items_of(const struct wire_step *wire)
     uint64_t tables =
         (wire->tables & TABLE_FULL) / TABLE_FULL + (wire->tables & TABLE_WINDOW) / TABLE_WINDOW;
     return 2 * (uint64_t)wire->rows + wire->sequences + 1 + tables * table + wire->outputs +
-           COPY_ITEMS * (uint64_t)wire->copies + TIER_OP_ITEMS * (uint64_t)wire->tier_ops;
+           COPY_ITEMS * (uint64_t)wire->copies + TIER_OP_ITEMS * (uint64_t)wire->tier_ops +
+           DISK_OP_ITEMS * (uint64_t)wire->disk_ops;
 }
 
 size_t step_ring_bytes_max(const struct step_sizes *max)
@@ -47,7 +50,8 @@ size_t step_ring_bytes_max(const struct step_sizes *max)
                                       .copies = max->copies,
                                       .tables =
                                           max->tables > 1 ? TABLE_FULL | TABLE_WINDOW : TABLE_FULL,
-                                      .tier_ops = max->tier_ops};
+                                      .tier_ops = max->tier_ops,
+                                      .disk_ops = max->disk_ops};
     return sizeof(largest) + items_of(&largest) * sizeof(uint32_t);
 }
 
@@ -74,6 +78,7 @@ static struct wire_step describe(const struct step_descriptor *descriptor)
     wire.tier_ops = descriptor->tier_ops_count;
     wire.tables =
         (step->table != NULL ? TABLE_FULL : 0u) | (step->window_table != NULL ? TABLE_WINDOW : 0u);
+    wire.disk_ops = descriptor->disk_ops_count;
     for (uint32_t s = 0; s < step->sequences; s++) {
         uint32_t blocks = blocks_of(step, s);
         ASSERT(blocks <= step->table_stride);
@@ -115,7 +120,8 @@ static void write_slot(void *slot, const struct wire_step *wire,
     at = put_table(at, wire, step, step->window_table);
     at = put(at, step->out_row, wire->outputs);
     at = put(at, descriptor->copies, (size_t)wire->copies * COPY_ITEMS);
-    (void)put(at, descriptor->tier_ops, (size_t)wire->tier_ops * TIER_OP_ITEMS);
+    at = put(at, descriptor->tier_ops, (size_t)wire->tier_ops * TIER_OP_ITEMS);
+    (void)put(at, descriptor->disk_ops, (size_t)wire->disk_ops * DISK_OP_ITEMS);
 }
 
 int step_ring_publish(struct group *group, const struct step_descriptor *descriptor)
@@ -146,7 +152,8 @@ static bool counts_fit(const struct wire_step *wire, uint64_t bytes_max)
 {
     uint64_t items_max = bytes_max / sizeof(uint32_t);
     if (wire->rows > items_max || wire->sequences > items_max || wire->table_stride > items_max ||
-        wire->outputs > items_max || wire->copies > items_max || wire->tier_ops > items_max)
+        wire->outputs > items_max || wire->copies > items_max || wire->tier_ops > items_max ||
+        wire->disk_ops > items_max)
         return false; /* now no product below overflows */
     return sizeof(*wire) + items_of(wire) * sizeof(uint32_t) <= bytes_max;
 }
@@ -202,6 +209,15 @@ static bool tier_op_is_sound(const struct group_header *header, const struct ste
     return op->slot < header->tier_slots && op->block < header->blocks_max;
 }
 
+static bool disk_op_is_sound(const struct group_header *header, const struct step_disk_op *op)
+{
+    if (op->kind < STEP_DISK_WRITE || op->kind > STEP_DISK_CLEAR)
+        return false;
+    bool needs_buffer = op->kind == STEP_DISK_WRITE || op->kind == STEP_DISK_READ;
+    return op->tokens <= KV_BLOCK_TOKENS && (!needs_buffer || op->tokens > 0) &&
+           op->token < header->tier_buffers + (needs_buffer ? 0 : 1) && header->tier_buffers > 0;
+}
+
 static bool step_is_sound(const struct group_header *header,
                           const struct step_descriptor *descriptor)
 {
@@ -228,6 +244,10 @@ static bool step_is_sound(const struct group_header *header,
         if (!tier_op_is_sound(header, &descriptor->tier_ops[i]))
             return false;
     }
+    for (uint32_t i = 0; i < descriptor->disk_ops_count; i++) {
+        if (!disk_op_is_sound(header, &descriptor->disk_ops[i]))
+            return false;
+    }
     return true;
 }
 
@@ -242,6 +262,7 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
     const uint32_t *out_row = window_table + (wire->tables & TABLE_WINDOW ? table_items : 0);
     const uint32_t *copies = out_row + wire->outputs;
     const uint32_t *tier_ops = copies + COPY_ITEMS * (size_t)wire->copies;
+    const uint32_t *disk_ops = tier_ops + TIER_OP_ITEMS * (size_t)wire->tier_ops;
     return (struct step_descriptor){
         .kind = STEP_FORWARD,
         .number = wire->number,
@@ -259,6 +280,8 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
         .copies_count = wire->copies,
         .tier_ops = (const struct step_tier_op *)tier_ops,
         .tier_ops_count = wire->tier_ops,
+        .disk_ops = (const struct step_disk_op *)disk_ops,
+        .disk_ops_count = wire->disk_ops,
     };
 }
 

@@ -30,6 +30,17 @@ struct step_tier_op {
     uint32_t block, slot;
 };
 
+/* What each rank's disk thread is given after the tier ops: a file of its slice of a block to write
+ * from, or to read into, buffer `token`. CLEAR: remove them all; that and REMOVE need no buffer. */
+enum step_disk_kind { STEP_DISK_WRITE = 1, STEP_DISK_READ, STEP_DISK_REMOVE, STEP_DISK_CLEAR };
+struct step_disk_op {
+    uint32_t kind;               /* enum step_disk_kind */
+    uint32_t token, ticket;      /* ticket: told when it is done, 28 bits */
+    uint32_t tokens, first;      /* 0..16 of ids; parent is the root */
+    uint32_t hash[4], parent[4]; /* low words first: the wire has 4-byte items only */
+    uint32_t ids[16];
+};
+
 struct step_descriptor {
     enum step_kind kind;
     uint64_t number; /* rises by one */
@@ -38,11 +49,14 @@ struct step_descriptor {
     uint32_t copies_count;
     const struct step_tier_op *tier_ops;
     uint32_t tier_ops_count;
+    const struct step_disk_op *disk_ops;
+    uint32_t disk_ops_count;
 };
 
 struct step_sizes {
     uint32_t rows, sequences, table, copies, tier_ops;
     uint32_t tables; /* per sequence: 1, or 2 where layers of both groups are */
+    uint32_t disk_ops;
 };
 
 /* Bytes for the largest descriptor under these limits: group_limits.step_bytes_max. */

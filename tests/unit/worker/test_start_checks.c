@@ -15,7 +15,7 @@ static const struct start_facts usual = {
              .sequences_max = 256},
     .step_tokens_max = 2048,
     .ranks = 2,
-    .host_tier_bytes = 500 * 1000,
+    .tier_bytes = 500 * 1000,
     .other_bytes = 7000,
     .memory_bytes = GIB,
     .available_bytes = GIB,
@@ -141,12 +141,13 @@ static void test_more_than_the_machines_memory_is_refused(void **state)
     (void)state;
     facts.pool = (struct pool_request){
         .kv_bytes = GIB, .block_bytes = 1u << 20, .context_model = 8192, .sequences_max = 256};
-    facts.host_tier_bytes = GIB / 4;
+    facts.tier_bytes = GIB / 4;
     facts.other_bytes = GIB / 2;
     facts.memory_bytes = 3 * GIB - 1;
     refuse(&facts, -ENOMEM,
-           "Too large KV cache: 2.00 GiB of it, 0.50 GiB of host tier and 0.50 GiB of weights and "
-           "work space, out of 3.00 GiB of memory; lower --kv-cache-memory or --host-tier-memory");
+           "Too large KV cache: 2.00 GiB of it, 0.50 GiB of tiers and 0.50 GiB of weights and "
+           "work space, out of 3.00 GiB of memory; lower --kv-cache-memory, "
+           "--host-tier-memory or --disk-tier-buffer");
     facts.memory_bytes = facts.available_bytes = 3 * GIB;
     assert_int_equal(pass(&facts).notes_count, 0);
     facts.memory_bytes = facts.available_bytes = 0; /* not known */

@@ -18,7 +18,7 @@ static void test_group_limits_bound_every_number_of_a_step(void **state)
     struct group_limits group = rank_model_group_limits(&model, &limits);
     assert_int_equal(group.ranks, 2);
     assert_int_equal(group.step_bytes_max,
-                     step_ring_bytes_max(&(struct step_sizes){32, 4, 7, 8, 0, 1}));
+                     step_ring_bytes_max(&(struct step_sizes){32, 4, 7, 8, 0, 1, 0}));
     assert_int_equal(group.reduce_floats_max, 32 * 64);
     assert_int_equal(group.ids_max, 320);
     assert_int_equal(group.blocks_max, 50);
@@ -27,7 +27,7 @@ static void test_group_limits_bound_every_number_of_a_step(void **state)
     model.groups = (struct layer_groups){1, 3, 40};
     group = rank_model_group_limits(&model, &limits);
     assert_int_equal(group.step_bytes_max,
-                     step_ring_bytes_max(&(struct step_sizes){32, 4, 7, 8, 0, 2}));
+                     step_ring_bytes_max(&(struct step_sizes){32, 4, 7, 8, 0, 2, 0}));
     assert_int_equal(group.blocks_max, 50);
     assert_int_equal(group.window_tokens, 40);
     assert_int_equal(group.window_blocks_max, 9);

@@ -603,7 +603,7 @@ static inline void model_init(struct pool_model *m, const struct block_pool_sett
                                             .on_removed = model_on_removed,
                                             .on_evict = model_on_evict,
                                             .user = m,
-                                            .evict_user = m};
+                                            .tier_user = m};
     m->draw = draw;
     m->user = user;
     for (uint32_t id = 0; id < blocks_total; id++) {

@@ -34,11 +34,8 @@ static void world_init(struct world *w, uint32_t blocks, uint32_t host_slots)
     *w = (struct world){.slots = mem_calloc(host_slots * BLOCK_TOKENS, sizeof(uint64_t))};
     assert_int_equal(tier_new(&tier, &w->tier, NULL), 0);
     settings.tiers = tier_lookup_of(w->tier);
-    const struct block_pool_settings pool = {
-        .blocks_total = blocks,
-        .prefix_caching = true,
-        .events = {.on_evict = tier_on_evict, .evict_user = w->tier},
-    };
+    struct block_pool_settings pool = {.blocks_total = blocks, .prefix_caching = true};
+    tier_watch_pool(w->tier, &pool.events);
     fake_engine_start(&w->engine, &pool, &settings);
     for (uint32_t i = 0; i < PROMPT_MAX; i++)
         prompt[i] = i % 1000;

@@ -178,7 +178,8 @@ static int wait_for_a_step(struct group *group, void *user)
 static void test_followers_when_idle_use_no_processor_time(void **state)
 {
     const struct group_limits limits = {
-        .ranks = 4, .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){1, 1, 1, 0, 0, 1})};
+        .ranks = 4,
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){1, 1, 1, 0, 0, 1, 0})};
     const struct step_descriptor stop = {.kind = STEP_STOP, .number = 1};
     struct forked ranks;
     forked_start(&ranks, &limits, wait_for_a_step, NULL);
@@ -192,7 +193,8 @@ static void test_followers_when_idle_use_no_processor_time(void **state)
 static void test_followers_when_rank_0_dies_are_told_while_idle(void **state)
 {
     const struct group_limits limits = {
-        .ranks = 2, .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){1, 1, 1, 0, 0, 1})};
+        .ranks = 2,
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){1, 1, 1, 0, 0, 1, 0})};
     int report[2];
     assert_int_equal(pipe(report), 0);
     pid_t rank0 = fork();

@@ -15,6 +15,9 @@ static const uint32_t ids[] = {9, 1, 2, 3}, position[] = {16, 0, 1, 2}, row_firs
 static const uint32_t table[] = {5, 6, 77, 8, 77, 77}, out_row[] = {0, 3};
 static const struct step_copy copies[] = {{1, 2, 16, 0}};
 static const struct step_tier_op tier_ops[] = {{STEP_TIER_STORE, 9, 0}, {STEP_TIER_LOAD, 2, 3}};
+static const struct step_disk_op disk_ops[] = {
+    {STEP_DISK_WRITE, 1, 7, 3, 1, {1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11}},
+    {STEP_DISK_CLEAR, 2, 8, 0, 0, {0}, {0}, {0}}};
 static const struct step_descriptor sample = {
     .kind = STEP_FORWARD,
     .number = 41,
@@ -31,6 +34,8 @@ static const struct step_descriptor sample = {
     .copies_count = 1,
     .tier_ops = tier_ops,
     .tier_ops_count = 2,
+    .disk_ops = disk_ops,
+    .disk_ops_count = 2,
 };
 
 struct pair {
@@ -49,8 +54,12 @@ static struct pair pair_under(const struct group_limits *limits)
 
 static struct pair pair_of(size_t step_bytes)
 {
-    const struct group_limits limits = {
-        .ranks = 2, .step_bytes_max = step_bytes, .ids_max = 10, .blocks_max = 10, .tier_slots = 4};
+    const struct group_limits limits = {.ranks = 2,
+                                        .step_bytes_max = step_bytes,
+                                        .ids_max = 10,
+                                        .blocks_max = 10,
+                                        .tier_slots = 4,
+                                        .tier_buffers = 2};
     return pair_under(&limits);
 }
 
@@ -62,7 +71,7 @@ static void pair_free(struct pair *pair)
 
 static void test_step_when_published_arrives_whole_with_its_table_narrowed(void **state)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2}));
     struct step_descriptor got;
     assert_int_equal(step_ring_publish(pair.first, &sample), 0);
     assert_int_equal(step_ring_wait(pair.second, &got), 0);
@@ -83,6 +92,8 @@ static void test_step_when_published_arrives_whole_with_its_table_narrowed(void 
     assert_memory_equal(got.copies, copies, sizeof(copies));
     assert_int_equal(got.tier_ops_count, 2);
     assert_memory_equal(got.tier_ops, tier_ops, sizeof(tier_ops));
+    assert_int_equal(got.disk_ops_count, 2);
+    assert_memory_equal(got.disk_ops, disk_ops, sizeof(disk_ops));
     step_ring_done(pair.second);
     pair_free(&pair);
 }
@@ -103,12 +114,12 @@ static void test_step_when_larger_than_a_slot_is_refused(void **state)
 
 static void test_bytes_max_when_computed_fits_the_largest_step(void **state)
 {
-    /* header 40; 4 ids, 4 positions, 3 row_first, 2 * 3 table, 4 out_row, 1 * 4 copies, 2 * 3 ops
-     */
-    assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}),
-                     40 + 4 * (4 + 4 + 3 + 6 + 4 + 4 + 2 * 3));
-    assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 2}),
-                     40 + 4 * (4 + 4 + 3 + 2 * 6 + 4 + 4 + 2 * 3));
+    /* header 48; 4 ids, 4 positions, 3 row_first, 2 * 3 table, 4 out_row, 1 * 4 copies, 2 * 3 tier
+     * ops, 2 * 29 disk ops */
+    assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2}),
+                     48 + 4 * (4 + 4 + 3 + 6 + 4 + 4 + 2 * 3 + 2 * 29));
+    assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 2, 2}),
+                     48 + 4 * (4 + 4 + 3 + 2 * 6 + 4 + 4 + 2 * 3 + 2 * 29));
 }
 
 /* --- hostile --------------------------------------------------------------------------------- */
@@ -122,22 +133,25 @@ enum {
     AT_OUTPUTS,
     AT_COPIES,
     AT_OPS,
-    AT_TABLES
+    AT_TABLES,
+    AT_DISK_OPS
 };
 enum {
-    AT_IDS = 10,
-    AT_POSITION = 14,
-    AT_ROW_FIRST = 18,
-    AT_TABLE = 21,
-    AT_OUT = 25,
-    AT_COPY = 27,
-    AT_OP = 31
+    AT_IDS = 12,
+    AT_POSITION = 16,
+    AT_ROW_FIRST = 20,
+    AT_TABLE = 23,
+    AT_OUT = 27,
+    AT_COPY = 29,
+    AT_OP = 33,
+    AT_DISK_OP = 39, /* kind, token, ticket, tokens, ... */
+    AT_SECOND_DISK_OP = 39 + 29
 };
 
 /* The sample with one 32-bit word of its slot overwritten. */
 static void refuse_word(uint32_t at, uint32_t value)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2}));
     struct step_descriptor got = {.number = 7};
     assert_int_equal(step_ring_publish(pair.first, &sample), 0);
     uint32_t *words = group_step_slot(pair.first, 1);
@@ -152,9 +166,9 @@ static void test_counts_when_out_of_range_are_refused(void **state)
 {
     refuse_word(AT_KIND, 0);
     refuse_word(AT_KIND, 3);
-    static const uint32_t counts[] = {AT_ROWS,    AT_SEQUENCES, AT_STRIDE,
-                                      AT_OUTPUTS, AT_COPIES,    AT_OPS};
-    for (size_t i = 0; i < 6; i++) {
+    static const uint32_t counts[] = {AT_ROWS,   AT_SEQUENCES, AT_STRIDE,  AT_OUTPUTS,
+                                      AT_COPIES, AT_OPS,       AT_DISK_OPS};
+    for (size_t i = 0; i < 7; i++) {
         refuse_word(counts[i], UINT32_MAX);
         refuse_word(counts[i], 1u << 30);
         refuse_word(counts[i], 1020); /* within a page of words, but not together */
@@ -184,11 +198,18 @@ static void test_arrays_when_out_of_range_are_refused(void **state)
     refuse_word(AT_OP + 1, 10);
     refuse_word(AT_OP + 2, 4); /* no such slot */
     refuse_word(AT_OP + 5, UINT32_MAX);
+    refuse_word(AT_DISK_OP, 0); /* no such kind */
+    refuse_word(AT_DISK_OP, 5);
+    refuse_word(AT_DISK_OP + 1, 2); /* no such buffer */
+    refuse_word(AT_DISK_OP + 3, 0); /* a block of nothing */
+    refuse_word(AT_DISK_OP + 3, 17);
+    refuse_word(AT_SECOND_DISK_OP + 1, 3); /* 2 is for what needs no buffer */
+    refuse_word(AT_SECOND_DISK_OP, STEP_DISK_READ);
 }
 
 static void test_numbers_when_they_do_not_rise_by_one_are_refused(void **state)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2}));
     struct step_descriptor got, again = sample;
     assert_int_equal(step_ring_publish(pair.first, &sample), 0);
     assert_int_equal(step_ring_wait(pair.second, &got), 0);
@@ -248,7 +269,7 @@ static void test_steps_when_many_arrive_in_order_at_every_follower(void **state)
     for (uint32_t count = 1; count <= TP_RANKS_MAX; count += count < 3 ? 1 : 5) {
         const struct group_limits limits = {
             .ranks = count,
-            .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0, 1}),
+            .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0, 1, 0}),
             .ids_max = 10,
             .blocks_max = 1};
         struct forked ranks;
@@ -267,7 +288,7 @@ static void *take_in_a_thread(void *group)
 
 static void test_steps_when_taken_by_threads_arrive_in_order(void **state)
 {
-    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0, 1}));
+    struct pair pair = pair_of(step_ring_bytes_max(&(struct step_sizes){3, 1, STEPS, 0, 0, 1, 0}));
     pthread_t thread;
     void *failed = NULL;
     assert_int_equal(pthread_create(&thread, NULL, take_in_a_thread, pair.second), 0);
@@ -285,7 +306,8 @@ static int die_at_once(struct group *group, void *user)
 static void test_publish_when_the_follower_died_is_told(void **state)
 {
     const struct group_limits limits = {
-        .ranks = 2, .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1})};
+        .ranks = 2,
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2})};
     struct forked ranks;
     struct step_descriptor step = sample;
     forked_start(&ranks, &limits, die_at_once, NULL);
@@ -303,7 +325,7 @@ static void test_publish_when_the_follower_is_slow_ends_by_the_configured_deadli
 {
     const struct group_limits limits = {
         .ranks = 2,
-        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1}),
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2}),
         .step_deadline_ms = 200};
     struct pair pair = pair_under(&limits);
     struct step_descriptor step = sample;
