@@ -226,7 +226,7 @@ static bool step_is_sound(const struct group_header *header,
         step->outputs > step->rows)
         return false;
     if (step->sequences > 0 && ((step->table == NULL && header->blocks_max != 0) ||
-                                (step->window_table == NULL && header->window_blocks_max != 0)))
+                                (step->window_table != NULL) != (header->window_blocks_max != 0)))
         return false;
     for (uint32_t s = 0; s < step->sequences; s++) {
         if (!sequence_is_sound(header, step, s))

@@ -121,6 +121,28 @@ static void test_context_asked_for_that_the_pool_cannot_hold_is_refused(void **s
     assert_int_equal(pass(&facts).notes_count, 0);
 }
 
+/* Window blocks of 600 bytes besides those of 1000: 100 + 1 + 2 blocks and 11 + 4 + 2 windows for
+ * 1600 tokens. */
+static void test_a_model_whose_layers_slide_is_told_in_bytes_of_both_kinds(void **state)
+{
+    struct start_facts facts = usual;
+    (void)state;
+    facts.pool.window_block_bytes = 600;
+    facts.pool.window_tokens = 160;
+    facts.pool.step_tokens_max = 64;
+    facts.pool.kv_bytes = 4000;
+    refuse(&facts, -ENOMEM,
+           "No available memory for the cache blocks: --kv-cache-memory of 4000 bytes is less than "
+           "blocks of 1000 bytes, and of 600 bytes for a window of 160 tokens, need: 10200");
+    facts.pool.kv_bytes = 103 * 1000 + 17 * 600;
+    facts.pool.context_asked = 1600;
+    assert_int_equal(pass(&facts).pool.window_blocks, 17);
+    facts.pool.kv_bytes--;
+    refuse(&facts, -EINVAL,
+           "--max-model-len: max seq len (1600) is larger than the KV cache of 113199 bytes holds "
+           "(1584 tokens): lower it to 1584, or give --kv-cache-memory 113200 bytes");
+}
+
 static void test_models_context_that_the_pool_cannot_hold_is_cut_with_a_note(void **state)
 {
     struct start_facts facts = usual;
@@ -179,6 +201,7 @@ int main(void)
         cmocka_unit_test(test_context_over_the_models_is_refused),
         cmocka_unit_test(test_pool_of_hardly_any_blocks_is_refused),
         cmocka_unit_test(test_context_asked_for_that_the_pool_cannot_hold_is_refused),
+        cmocka_unit_test(test_a_model_whose_layers_slide_is_told_in_bytes_of_both_kinds),
         cmocka_unit_test(test_models_context_that_the_pool_cannot_hold_is_cut_with_a_note),
         cmocka_unit_test(test_more_than_the_machines_memory_is_refused),
         cmocka_unit_test(test_more_than_is_available_now_leaves_a_note),

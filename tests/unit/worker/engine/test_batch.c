@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "worker/engine/batch.h"
+#include "worker/kv/window_blocks.h"
 
 static struct sequence sequence_of(uint32_t *ids, uint32_t count, uint32_t *table, uint32_t blocks)
 {
@@ -109,9 +110,66 @@ static void test_warm_up_is_one_sequence_from_position_0(void **state)
     batch_done(&batch);
 }
 
+/* Five blocks are taken; those from `first` on have window blocks. */
+static struct block_pool *pool_with_windows(uint32_t *ids, uint32_t first)
+{
+    const struct block_pool_settings settings = {
+        .blocks_total = 8, .prefix_caching = true, .window_tokens = 20, .window_blocks = 6};
+    struct block_pool *pool = NULL;
+    assert_int_equal(block_pool_new(&settings, &pool, NULL), 0);
+    assert_int_equal(block_pool_take(pool, 5, ids), 0);
+    assert_int_equal(window_take(pool, ids + first, 5 - first), 0);
+    return pool;
+}
+
+/* Positions 60..: the first row sees 41..60, so blocks 2 and 3. */
+static void check_windows(bool all)
+{
+    uint32_t ids[66] = {0}, table[5];
+    struct block_pool *pool = pool_with_windows(table, 2);
+    struct sequence seq = sequence_of(ids, 66, table, 5);
+    struct plan_entry entries[1] = {{&seq, 60, 6, true, 0, 0}};
+    struct plan_copy copies[1] = {
+        {.from = 3, .to = 4, .tokens = 5, .window_from = 1, .window_to = 2}};
+    const struct step_plan plan = {entries, 1, copies, 1, 6, 0};
+    struct batch batch;
+
+    seq.table.window_first = 2;
+    seq.table.window_end = 5;
+    assert_int_equal(batch_init(&batch, 32, 4, 8, NULL), 0);
+    assert_int_equal(batch_add_windows(&batch, pool, all, NULL), 0);
+    batch_build(&batch, &plan);
+    const struct step *step = &batch.descriptor.step;
+    assert_int_equal(step->table_stride, 5);
+    assert_int_equal(step->table == NULL, all);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(all || step->table[i] == table[i]);
+        assert_int_equal(step->window_table[i],
+                         i < 2 ? BLOCK_NONE : window_of_block(pool, table[i]));
+    }
+    const struct step_copy *copy = &batch.descriptor.copies[batch.descriptor.copies_count - 1];
+    assert_int_equal(batch.descriptor.copies_count, all ? 1 : 2);
+    assert_int_equal(copy->window, 1);
+    assert_int_equal(copy->from, 1);
+    assert_int_equal(copy->to, 2);
+    assert_int_equal(copy->tokens, 5);
+    batch_done(&batch);
+    window_release(pool, table + 2, 3, false);
+    block_pool_unref(pool, table, 5);
+    block_pool_free(pool);
+}
+
+static void test_window_tables_name_blocks_from_the_first_that_is_seen(void **state)
+{
+    (void)state;
+    check_windows(false);
+    check_windows(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_window_tables_name_blocks_from_the_first_that_is_seen),
         cmocka_unit_test(test_scored_rows_come_in_order_before_the_sampled_one),
         cmocka_unit_test(test_rows_tables_and_outputs_of_a_mixed_step),
         cmocka_unit_test(test_warm_up_is_one_sequence_from_position_0),

@@ -176,6 +176,10 @@ static void test_counts_when_out_of_range_are_refused(void **state)
     refuse_word(AT_STRIDE, 1); /* too narrow for position 16, and all after it moves */
     refuse_word(AT_ROWS, 3);
     refuse_word(AT_SEQUENCES, 0);
+    refuse_word(AT_TABLES, 0); /* none, 1 is there */
+    refuse_word(AT_TABLES, 2);
+    refuse_word(AT_TABLES, 3);
+    refuse_word(AT_TABLES, 4);
 }
 
 static void test_arrays_when_out_of_range_are_refused(void **state)
@@ -205,6 +209,62 @@ static void test_arrays_when_out_of_range_are_refused(void **state)
     refuse_word(AT_DISK_OP + 3, 17);
     refuse_word(AT_SECOND_DISK_OP + 1, 3); /* 2 is for what needs no buffer */
     refuse_word(AT_SECOND_DISK_OP, STEP_DISK_READ);
+}
+
+/* A row at position 40 in layers that see 20 tokens: 21..40, blocks 1 and 2. */
+static int publish_windows(const uint32_t window_table[3], const struct step_copy *copy, bool both,
+                           struct step_descriptor *ret_got)
+{
+    const struct group_limits limits = {
+        .ranks = 2,
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){1, 1, 3, 1, 0, 2}),
+        .blocks_max = both ? 10 : 0,
+        .window_tokens = 20,
+        .window_blocks_max = 5};
+    static const uint32_t id[] = {1}, at[] = {40}, rows[] = {0, 1}, full[] = {7, 8, 9};
+    static const uint32_t out[] = {0};
+    const struct step_descriptor step = {.kind = STEP_FORWARD,
+                                         .number = 1,
+                                         .step = {.rows = 1,
+                                                  .sequences = 1,
+                                                  .ids = id,
+                                                  .position = at,
+                                                  .row_first = rows,
+                                                  .table = both ? full : NULL,
+                                                  .window_table = window_table,
+                                                  .table_stride = 3,
+                                                  .out_row = out,
+                                                  .outputs = 1},
+                                         .copies = copy,
+                                         .copies_count = 1};
+    struct pair pair = pair_under(&limits);
+    assert_int_equal(step_ring_publish(pair.first, &step), 0);
+    int r = step_ring_wait(pair.second, ret_got);
+    if (r == 0) {
+        assert_int_equal(ret_got->step.table != NULL, both);
+        assert_true(!both || ret_got->step.table[2] == 9);
+        assert_memory_equal(ret_got->step.window_table, window_table, 3 * sizeof(uint32_t));
+        assert_int_equal(ret_got->step.out_row[0], 0);
+        assert_memory_equal(ret_got->copies, copy, sizeof(*copy));
+    }
+    pair_free(&pair);
+    return r;
+}
+
+static void test_window_tables_are_checked_from_the_first_block_that_is_seen(void **state)
+{
+    static const uint32_t good[] = {UINT32_MAX, 4, 0}, bad[] = {UINT32_MAX, 5, 0};
+    static const uint32_t gone[] = {0, 4, UINT32_MAX};
+    static const struct step_copy copy = {4, 0, 3, 1}, past = {4, 5, 3, 1}, odd = {1, 2, 3, 2};
+    struct step_descriptor got;
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        assert_int_equal(publish_windows(good, &copy, both, &got), 0);
+        assert_int_equal(publish_windows(bad, &copy, both, &got), -EPROTO);
+        assert_int_equal(publish_windows(gone, &copy, both, &got), -EPROTO);
+        assert_int_equal(publish_windows(good, &past, both, &got), -EPROTO);
+        assert_int_equal(publish_windows(good, &odd, both, &got), -EPROTO);
+    }
 }
 
 static void test_numbers_when_they_do_not_rise_by_one_are_refused(void **state)
@@ -345,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_bytes_max_when_computed_fits_the_largest_step),
         cmocka_unit_test(test_counts_when_out_of_range_are_refused),
         cmocka_unit_test(test_arrays_when_out_of_range_are_refused),
+        cmocka_unit_test(test_window_tables_are_checked_from_the_first_block_that_is_seen),
         cmocka_unit_test(test_numbers_when_they_do_not_rise_by_one_are_refused),
         cmocka_unit_test(test_steps_when_many_arrive_in_order_at_every_follower),
         cmocka_unit_test(test_steps_when_taken_by_threads_arrive_in_order),
