@@ -21,7 +21,7 @@
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd_avx512.h"
 
-#define STEP 128
+#define STEP 64
 #include "kernels/cpu/attention_simd.h"
 
 #define REBASE_ABOVE 256.0f
@@ -229,27 +229,36 @@ static void weigh_edge_row(const struct work *w, const struct step_scratch *s, u
 
 /* --- outputs --------------------------------------------------------------------------------- */
 
-/* The V tiles of blocks [first, end), each two of them together; zeros for what is not there or
- * lies behind the unit. */
-static void gather_v(const struct work *w, const struct step_scratch *s, uint32_t begin,
-                     uint32_t first, uint32_t end)
+/* 16 tokens x 16 dims, 0 from the token `count` on. */
+INLINE void copy_v(uint16_t *to, const uint8_t *from, uint32_t count)
 {
-    const uint32_t after = w->unit->position + w->unit->positions, tiles = w->row_floats / 16;
-    for (uint32_t b = first / 2 * 2; b < (end + 1) / 2 * 2; b++) {
+    for (uint32_t i = 0; i < BLOCK / 2; i++) {
+        int keep = 2 * i + 1 < count ? -1 : 2 * i < count ? 0xffff : 0;
+        __m512i v = _mm512_loadu_si512(from + i * 64);
+        _mm512_storeu_si512(to + i * 32, _mm512_and_si512(v, _mm512_set1_epi32(keep)));
+    }
+}
+
+/* The V tiles of the blocks that the unit sees of a step, each two of them together; zeros for what
+ * is not there or lies behind the unit. */
+static void gather_v(const struct work *w, const struct step_scratch *s, uint32_t begin)
+{
+    const struct attention_unit *unit = w->unit;
+    const uint32_t after = unit->position + unit->positions, tiles = w->row_floats / 16;
+    const struct step_blocks blocks = step_blocks_of(w, unit->position, after - 1, begin);
+    for (uint32_t b = blocks.first / 2 * 2; b < (blocks.end + 1) / 2 * 2; b++) {
         uint16_t *to = s->v + (size_t)(b / 2) * tiles * TILE_VALUES + b % 2 * (TILE_VALUES / 2);
-        uint32_t token = begin + b * BLOCK;
-        uint32_t count = b < first || b >= end ? 0 : after - token < BLOCK ? after - token : BLOCK;
-        const uint8_t *from = count > 0 ? v_tile(w, token / BLOCK) : NULL;
-        for (uint32_t t = 0; t < tiles; t++, to += TILE_VALUES) {
-            for (uint32_t i = 0; i < BLOCK / 2; i++) {
-                __m512i v = _mm512_setzero_si512();
-                if (count == BLOCK)
-                    v = _mm512_loadu_si512(from + (t * (BLOCK / 2) + i) * 64);
-                else if (2 * i < count)
-                    v = _mm512_and_si512(_mm512_loadu_si512(from + (t * (BLOCK / 2) + i) * 64),
-                                         _mm512_set1_epi32(2 * i + 1 < count ? -1 : 0xffff));
-                _mm512_storeu_si512(to + i * 32, v);
-            }
+        uint32_t token = begin + b * BLOCK, count = after - token;
+        const uint8_t *from = (const uint8_t *)to; /* anything: nothing is kept */
+        if (b >= blocks.first && b < blocks.end)
+            from = v_tile(w, token / BLOCK);
+        else
+            count = 0;
+        for (uint32_t t = 0; t < tiles; t++, to += TILE_VALUES, from += BLOCK / 2 * 64) {
+            if (count >= BLOCK)
+                copy_v(to, from, BLOCK);
+            else
+                copy_v(to, from, count);
         }
     }
 }
@@ -301,46 +310,98 @@ static void add_tile(const struct work *w, const struct step_scratch *s, uint32_
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-/* 16 rows (or what is left) from `row` on, over the step. */
-static void run_tile(const struct work *w, const struct step_scratch *s,
-                     const uint8_t *const k[STEP_BLOCKS], uint32_t row, uint32_t begin)
+/* A row tile and a step of which it sees something. */
+struct item {
+    uint32_t begin;        /* of the step */
+    uint32_t row, row_end; /* 16 rows, or what is left */
+    uint32_t first, end;   /* blocks of the step that any of them sees */
+    bool whole;            /* all see all of the step */
+};
+
+/* Move `item` on to the first one from its begin and row on, steps before `end`; false: none. */
+static bool find_item(const struct work *w, struct item *item, uint32_t end)
 {
     const struct attention_unit *unit = w->unit;
-    uint32_t end_row = w->rows - row < TILE_MAX_ROWS ? w->rows : row + TILE_MAX_ROWS;
-    uint32_t low = unit->position + row / unit->heads;
-    uint32_t high = unit->position + (end_row - 1) / unit->heads;
-    if (high < begin || first_seen(w->attention, low) >= begin + STEP)
-        return;
-    const struct step_blocks blocks = step_blocks_of(w, low, high, begin);
-    uint32_t first = blocks.first / 2 * 2, end = (blocks.end + 1) / 2 * 2;
-    bool whole = blocks.high.end > 0 && blocks.high.first == 0 && blocks.low.end == STEP;
-    score_tile(w, q_row(w, row), k, blocks.first, blocks.end, s->scores);
-    if (whole && w->attention->softcap <= 0) {
-        for (uint32_t r = row; r < end_row; r++)
-            weigh_row(w, s, r, 0, STEP_BLOCKS);
-    } else {
-        for (uint32_t r = row; r < end_row; r++)
-            weigh_edge_row(w, s, r, begin, first, end);
+    for (; item->begin < end; item->begin += STEP, item->row = 0) {
+        for (; item->row < w->rows; item->row += TILE_MAX_ROWS) {
+            uint32_t left = w->rows - item->row;
+            item->row_end = item->row + (left < TILE_MAX_ROWS ? left : TILE_MAX_ROWS);
+            uint32_t low = unit->position + item->row / unit->heads;
+            uint32_t high = unit->position + (item->row_end - 1) / unit->heads;
+            if (high < item->begin || first_seen(w->attention, low) >= item->begin + STEP)
+                continue;
+            const struct step_blocks s = step_blocks_of(w, low, high, item->begin);
+            item->first = s.first;
+            item->end = s.end;
+            item->whole = s.high.end > 0 && s.high.first == 0 && s.low.end == STEP;
+            return true;
+        }
     }
-    tile_fence();
-    add_tile(w, s, row, first, end);
+    return false;
+}
+
+static void score_item(const struct work *w, const struct step_scratch *s, const struct item *item)
+{
+    const uint8_t *k[STEP_BLOCKS];
+    for (uint32_t b = item->first; b < item->end; b++)
+        k[b] = k_tile(w, item->begin / BLOCK + b);
+    score_tile(w, q_row(w, item->row), k, item->first, item->end, s->scores);
+}
+
+/* The bases that weigh_row would come to, all at once, where rows start with a whole step. */
+static void set_bases(const struct work *w, const struct step_scratch *s, const struct item *item)
+{
+    for (uint32_t row = item->row; row < item->row_end; row++) {
+        const float *scores = s->scores + (size_t)(row % TILE_MAX_ROWS) * STEP;
+        __m512 highest = v16_load(scores);
+        for (uint32_t b = 1; b < STEP_BLOCKS; b++)
+            highest = v16_max(highest, v16_load(scores + (size_t)b * BLOCK));
+        w->max[row] = v16_max_lanes(highest);
+    }
+}
+
+static void weigh_item(const struct work *w, const struct step_scratch *s, const struct item *item)
+{
+    if (item->whole && w->attention->softcap <= 0) {
+        for (uint32_t row = item->row; row < item->row_end; row++)
+            weigh_row(w, s, row, 0, STEP_BLOCKS);
+        return;
+    }
+    for (uint32_t row = item->row; row < item->row_end; row++)
+        weigh_edge_row(w, s, row, item->begin, item->first / 2 * 2, (item->end + 1) / 2 * 2);
+}
+
+/* Scores of the next item are computed before the outputs of this one: what tiles store reaches
+ * vectors, and the reverse, only after a hundred cycles. */
+static void run_items(const struct work *w, const struct step_scratch *s, uint32_t begin,
+                      uint32_t end)
+{
+    struct item item = {.begin = begin}, next;
+    bool more = find_item(w, &item, end);
+    uint32_t gathered = UINT32_MAX;
+    if (more)
+        score_item(w, s, &item);
+    for (; more; item = next) {
+        if (item.begin != gathered)
+            gather_v(w, s, gathered = item.begin);
+        if (item.begin == begin && item.whole && w->attention->softcap <= 0)
+            set_bases(w, s, &item);
+        weigh_item(w, s, &item);
+        next = item;
+        next.row += TILE_MAX_ROWS;
+        more = find_item(w, &next, end);
+        if (more)
+            score_item(w, s, &next);
+        tile_fence();
+        add_tile(w, s, item.row, item.first / 2 * 2, (item.end + 1) / 2 * 2);
+    }
 }
 
 static void run_steps(const struct work *w, uint32_t begin, uint32_t end)
 {
     const struct step_scratch s = step_scratch_of(w);
-    uint32_t low = w->unit->position, high = low + w->unit->positions - 1;
-    const uint8_t *k[STEP_BLOCKS];
     memset(s.lane_sums, 0, w->rows * 16 * sizeof(float));
-    for (; begin < end; begin += STEP) {
-        const struct step_blocks blocks = step_blocks_of(w, low, high, begin);
-        for (uint32_t b = blocks.first; b < blocks.end; b++)
-            k[b] = k_tile(w, begin / BLOCK + b);
-        gather_v(w, &s, begin, blocks.first, blocks.end);
-        tile_fence();
-        for (uint32_t row = 0; row < w->rows; row += TILE_MAX_ROWS)
-            run_tile(w, &s, k, row, begin);
-    }
+    run_items(w, &s, begin, end);
     for (uint32_t row = 0; row < w->rows; row++)
         w->sum[row] = v16_sum_lanes(v16_load(s.lane_sums + (size_t)row * 16));
 }

@@ -6,6 +6,14 @@
 #include "kernels/cpu/attention_simd.h"
 #include "kernels/cpu/tile.h"
 
+/* Vectorised exp of one value: the same bits as in the rows. */
+INLINE float exp_one(float x)
+{
+    float y[16];
+    v16_store(y, v16_exp(v16_set1(x)));
+    return y[0];
+}
+
 static void load_q(struct work *w)
 {
     const struct attention_unit *unit = w->unit;

@@ -39,14 +39,6 @@ struct span {
     uint32_t first, end;
 };
 
-/* Vectorised exp of one value: the same bits as in the rows. */
-INLINE float exp_one(float x)
-{
-    float y[16];
-    v16_store(y, v16_exp(v16_set1(x)));
-    return y[0];
-}
-
 static uint32_t first_seen(const struct attention *attention, uint32_t position)
 {
     uint32_t window = attention->window;
@@ -150,31 +142,30 @@ static void run_partition(const struct work *w, uint32_t partition, steps_fn run
     run_steps(w, begin, after < end ? after : end);
 }
 
-/* Merge (max, sum, out) of the next partition of a row into its total. */
-static void merge_row(const struct work *w, uint32_t row, float max, float sum, const float *out)
+/* Merge what 16 rows (or what is left) from `row` on have of the next partition into their totals;
+ * `out` [row][row_floats], rows out_stride floats apart. A row that saw nothing yet has a maximum
+ * of -inf: exp of that, and of the NaN where both have it, is 0. */
+static void merge_rows(const struct work *w, uint32_t row, const float *max, const float *sum,
+                       const float *out, size_t out_stride)
 {
-    float *total = w->total + (size_t)row * w->row_floats;
-    if (sum == 0)
-        return; /* the row saw nothing of it */
-    if (w->total_sum[row] == 0) {
-        memcpy(total, out, w->row_floats * sizeof(float));
-        w->total_max[row] = max;
-        w->total_sum[row] = sum;
-        return;
+    float keep[16], add[16];
+    uint32_t count = w->rows - row < 16 ? w->rows - row : 16;
+    v16 before = v16_load(w->total_max + row), now = v16_load(max), unit = v16_set1(w->max_unit);
+    v16 highest = v16_max(before, now);
+    v16 k = v16_exp(v16_mul(v16_sub(before, highest), unit));
+    v16 a = v16_exp(v16_mul(v16_sub(now, highest), unit));
+    v16 kept = v16_mul(v16_load(w->total_sum + row), k);
+    v16_store(w->total_sum + row, v16_add(kept, v16_mul(v16_load(sum), a)));
+    v16_store(w->total_max + row, highest);
+    v16_store(keep, k);
+    v16_store(add, a);
+    for (uint32_t r = 0; r < count; r++, out += out_stride) {
+        float *total = w->total + (size_t)(row + r) * w->row_floats;
+        k = v16_set1(keep[r]);
+        a = v16_set1(add[r]);
+        for (uint32_t d = 0; d < w->row_floats; d += 16)
+            v16_store(total + d, v16_fma(v16_load(out + d), a, v16_mul(v16_load(total + d), k)));
     }
-    float highest = max > w->total_max[row] ? max : w->total_max[row];
-    float keep = exp_one((w->total_max[row] - highest) * w->max_unit);
-    float add = exp_one((max - highest) * w->max_unit);
-    v16 k = v16_set1(keep), a = v16_set1(add);
-    w->total_max[row] = highest;
-    w->total_sum[row] = w->total_sum[row] * keep + sum * add;
-    for (uint32_t d = 0; d < w->row_floats; d += 16)
-        v16_store(total + d, v16_fma(v16_load(out + d), a, v16_mul(v16_load(total + d), k)));
-}
-
-static void start_totals(const struct work *w)
-{
-    memset(w->total_sum, 0, w->rows * sizeof(float));
 }
 
 static void write_out(const struct work *w)
@@ -200,19 +191,22 @@ static void save_partial(const struct work *w, float *partial)
     }
 }
 
-/* All partitions of a unit whose q is loaded. */
+/* All partitions of a unit whose q is loaded. The first runs where the totals are. */
 INLINE void run_partitions(const struct work *w, steps_fn run_steps)
 {
     const struct attention_unit *unit = w->unit;
-    start_totals(w);
+    struct work first = *w;
+    first.out = w->total;
+    first.max = w->total_max;
+    first.sum = w->total_sum;
     for (uint32_t p = 0; p < unit->partitions; p++) {
-        run_partition(w, unit->partition + p, run_steps);
-        if (unit->partial != NULL) {
+        bool direct = p == 0 && unit->partial == NULL;
+        run_partition(direct ? &first : w, unit->partition + p, run_steps);
+        if (unit->partial != NULL)
             save_partial(w, unit->partial + (size_t)p * w->rows * (w->row_floats + 2));
-            continue;
-        }
-        for (uint32_t row = 0; row < w->rows; row++)
-            merge_row(w, row, w->max[row], w->sum[row], w->out + (size_t)row * w->row_floats);
+        for (uint32_t row = 0; row < w->rows && !direct && unit->partial == NULL; row += 16)
+            merge_rows(w, row, w->max + row, w->sum + row, w->out + (size_t)row * w->row_floats,
+                       w->row_floats);
     }
     if (unit->partial == NULL)
         write_out(w);
@@ -221,11 +215,19 @@ INLINE void run_partitions(const struct work *w, steps_fn run_steps)
 /* Merge what save_partial left. */
 INLINE void merge_partials(const struct work *w)
 {
+    const size_t stride = w->row_floats + 2;
     const float *partial = w->unit->partial;
-    start_totals(w);
-    for (uint32_t p = 0; p < w->unit->partitions; p++) {
-        for (uint32_t row = 0; row < w->rows; row++, partial += w->row_floats + 2)
-            merge_row(w, row, partial[w->row_floats], partial[w->row_floats + 1], partial);
+    for (uint32_t p = 0; p < w->unit->partitions; p++, partial += w->rows * stride) {
+        for (uint32_t row = 0; row < w->rows; row++) {
+            float *max = p == 0 ? w->total_max : w->max, *sum = p == 0 ? w->total_sum : w->sum;
+            max[row] = partial[row * stride + w->row_floats];
+            sum[row] = partial[row * stride + w->row_floats + 1];
+            if (p == 0)
+                memcpy(w->total + (size_t)row * w->row_floats, partial + row * stride,
+                       w->row_floats * sizeof(float));
+        }
+        for (uint32_t row = 0; row < w->rows && p > 0; row += 16)
+            merge_rows(w, row, w->max + row, w->sum + row, partial + row * stride, stride);
     }
     write_out(w);
 }

@@ -2,6 +2,7 @@
  * decode at several contexts and batches, prefill of a chunk at several depths.
  *
  *   bench_attention [threads 2] [seconds per line 0.5] [family of the cpu backend: auto]
+ *                   [sequences rows depth: this line only]
  *
  * Checks the answer against the reference first, then prints CSV. For comparison, llama.cpp on
  * 2 cores of Zen3 spends 29 ms of a decode step at context 4096 here: ~970 us per layer. */
@@ -170,6 +171,16 @@ static void measure(struct bench *bench, const char *what, uint32_t sequences, u
     fflush(stdout);
 }
 
+static void measure_only(struct bench *bench, char **numbers, double seconds)
+{
+    uint32_t sequences = (uint32_t)atoi(numbers[0]), rows = (uint32_t)atoi(numbers[1]);
+    uint32_t depth = (uint32_t)atoi(numbers[2]);
+    if (sequences < 1 || sequences > SEQUENCES_MAX || rows < 1 || sequences * rows > CHUNK_MAX ||
+        depth + rows > CONTEXT_MAX)
+        exit(2);
+    measure(bench, rows == 1 ? "decode" : "prefill", sequences, rows, depth, seconds);
+}
+
 int main(int argc, char **argv)
 {
     static const uint32_t depths[] = {128, 512, 1024, 2048, 4096, 8000};
@@ -185,6 +196,11 @@ int main(int argc, char **argv)
     printf("# family %s\n", bench.b->isa);
     printf("what,threads,sequences,rows,depth,passes,best_us,median_us,cpu_us,best_gflops,"
            "gflops_per_cpu,best_kv_gb_s\n");
+    if (argc > 6) {
+        measure_only(&bench, argv + 4, seconds);
+        close_bench(&bench);
+        return 0;
+    }
     for (int i = 0; i < 6; i++)
         measure(&bench, "decode", 1, 1, depths[i], seconds);
     for (int i = 0; i < 4; i++)
