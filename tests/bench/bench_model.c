@@ -226,7 +226,9 @@ static void print_machine(const struct bench *bench, const char *commit)
 static void open_model(struct bench *bench, int argc, char **argv)
 {
     const struct rank_model_settings settings = {
-        argv[1], 0, 1, {"cpu", argc > 2 ? (unsigned)atoi(argv[2]) : 2, argc > 3 ? argv[3] : NULL}};
+        .path = argv[1],
+        .ranks = 1,
+        .backend = {"cpu", argc > 2 ? (unsigned)atoi(argv[2]) : 2, argc > 3 ? argv[3] : NULL}};
     const struct rank_limits limits = {.rows_max = CHUNK,
                                        .sequences_max = BATCH_MAX,
                                        .context_tokens_max = CONTEXT_MAX,

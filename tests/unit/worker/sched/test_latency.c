@@ -40,11 +40,31 @@ static struct sequence *add(struct fake_engine *engine, uint32_t number, uint32_
     return fake_add(engine, &params);
 }
 
+/* Every stream that has begun has its row in this step, before any row of a prompt. */
+static void assert_streams_are_in(const struct fake_engine *engine, const struct watch *watch)
+{
+    uint32_t rows = 0, begun = 0;
+    for (uint32_t i = 0; i < STREAMS; i++)
+        begun += watch->last_ns[i] != 0;
+    for (uint32_t i = 0; i < engine->plan.entries_count; i++) {
+        const struct plan_entry *entry = &engine->plan.entries[i];
+        uintptr_t number = (uintptr_t)entry->sequence->params.owner - 1;
+        if (number >= STREAMS || watch->last_ns[number] == 0)
+            continue;
+        assert_int_equal(i, rows); /* decodes first */
+        assert_int_equal(entry->rows, 1);
+        assert_true(entry->want_token);
+        rows++;
+    }
+    assert_int_equal(rows, begun);
+}
+
 /* One step; streams are requests 0 to STREAMS - 1. */
 static void step(struct fake_engine *engine, struct watch *watch)
 {
     fake_plan(engine);
     assert_true(engine->plan.rows <= BUDGET);
+    assert_streams_are_in(engine, watch);
     engine->now_ns += STEP_NS + (uint64_t)engine->plan.rows * ROW_NS;
     fake_forward(engine);
     uint32_t count = fake_commit(engine);
