@@ -34,7 +34,7 @@ static void charge(const struct sample_row *row, const uint32_t *ids, uint32_t c
     }
 }
 
-void penalties_apply(const struct sample_row *row, float *logits, uint32_t vocab_size,
+bool penalties_apply(const struct sample_row *row, float *logits, uint32_t vocab_size,
                      uint32_t *counts)
 {
     const struct sample_params *p = row->params;
@@ -42,7 +42,7 @@ void penalties_apply(const struct sample_row *row, float *logits, uint32_t vocab
     uint32_t prompt_count = repetition ? row->prompt_count : 0;
 
     if (!repetition && p->presence_penalty == 0 && p->frequency_penalty == 0)
-        return;
+        return false;
     for (uint32_t i = 0; i < row->output_count; i++) {
         ASSERT(row->output_ids[i] < vocab_size);
         counts[row->output_ids[i]]++;
@@ -53,4 +53,5 @@ void penalties_apply(const struct sample_row *row, float *logits, uint32_t vocab
     }
     charge(row, row->output_ids, row->output_count, logits, counts);
     charge(row, row->prompt_ids, prompt_count, logits, counts);
+    return true;
 }

@@ -8,13 +8,14 @@
 #ifndef REFRAIN_WORKER_SAMPLE_PENALTIES_H
 #define REFRAIN_WORKER_SAMPLE_PENALTIES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/sample/sampler.h"
 
-/* counts [vocab_size]: all 0 before and after. Cost: O(prompt + output), nothing when all are off.
- */
-void penalties_apply(const struct sample_row *row, float *logits, uint32_t vocab_size,
+/* counts [vocab_size]: all 0 before and after. Cost: O(prompt + output), nothing when all are off:
+ * then it answers false, and the logits are as they were. */
+bool penalties_apply(const struct sample_row *row, float *logits, uint32_t vocab_size,
                      uint32_t *counts);
 
 #endif

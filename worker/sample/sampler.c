@@ -18,6 +18,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "proto/base/rng.h"
+#include "worker/sample/best.h"
 #include "worker/sample/logprobs.h"
 #include "worker/sample/mask.h"
 #include "worker/sample/penalties.h"
@@ -25,11 +26,13 @@
 #include "worker/sample/select.h"
 #include "worker/sample/weight.h"
 
+#define DRAW_PIECE 512u
 #define TEMPERATURE_MIN 1e-6 /* below: greedy */
 
 struct sampler {
     uint32_t vocab_size;
     double *weights;
+    double *sums;     /* of the weights before each DRAW_PIECE of them */
     float *untouched; /* copy of the logits, for logprobs */
     uint32_t *counts; /* all 0 between calls */
     struct select_bins bins;
@@ -42,6 +45,7 @@ struct sampler *sampler_new(uint32_t vocab_size)
     ASSERT(vocab_size > 0);
     sampler->vocab_size = vocab_size;
     sampler->weights = mem_calloc(vocab_size, sizeof(*sampler->weights));
+    sampler->sums = mem_calloc(vocab_size / DRAW_PIECE + 1, sizeof(*sampler->sums));
     sampler->untouched = mem_calloc(vocab_size, sizeof(*sampler->untouched));
     sampler->counts = mem_calloc(vocab_size, sizeof(*sampler->counts));
     return sampler;
@@ -52,6 +56,7 @@ void sampler_free(struct sampler *sampler)
     if (sampler == NULL)
         return;
     mem_free(sampler->weights);
+    mem_free(sampler->sums);
     mem_free(sampler->untouched);
     mem_free(sampler->counts);
     mem_free(sampler);
@@ -60,14 +65,9 @@ void sampler_free(struct sampler *sampler)
 /* The best token, lowest id on ties. -EIO: a NaN or an infinity; `none`: all are -inf. */
 static int find_best(const float *logits, uint32_t vocab_size, int none, uint32_t *ret_id)
 {
-    uint32_t best = 0;
-    bool nan = false;
+    bool nan;
+    uint32_t best = best_find(logits, vocab_size, &nan);
 
-    for (uint32_t i = 0; i < vocab_size; i++) {
-        nan |= isnan(logits[i]) != 0;
-        if (logits[i] > logits[best])
-            best = i;
-    }
     if (nan || isinf(logits[best]))
         return nan || logits[best] > 0 ? -EIO : none;
     *ret_id = best;
@@ -108,21 +108,32 @@ static void cut_mass(struct sampler *sampler, const float *logits, double top_p)
             sampler->weights[i] = 0;
 }
 
+/* The first token at which the sum of weights exceeds its share. One pass over all of them, whose
+ * sums on the way say where to look again: the same additions in the same order. */
 static uint32_t draw(const struct sampler *sampler, double uniform)
 {
-    double target = uniform * sum_weights(sampler);
+    const uint32_t count = sampler->vocab_size;
     double sum = 0;
-    uint32_t last = 0;
+    uint32_t at;
 
-    for (uint32_t i = 0; i < sampler->vocab_size; i++) {
-        if (sampler->weights[i] <= 0)
-            continue;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i % DRAW_PIECE == 0)
+            sampler->sums[i / DRAW_PIECE] = sum; /* of all before */
         sum += sampler->weights[i];
-        last = i;
-        if (sum > target)
-            return i;
     }
-    return last; /* target rounded up to the sum */
+    double target = uniform * sum;
+    at = (count - 1) / DRAW_PIECE;
+    while (at > 0 && sampler->sums[at] > target)
+        at--;
+    sum = sampler->sums[at];
+    for (at *= DRAW_PIECE; at < count; at++) {
+        sum += sampler->weights[at];
+        if (sum > target)
+            return at;
+    }
+    for (at = count - 1; at > 0 && sampler->weights[at] <= 0;) /* target rounded up to the sum */
+        at--;
+    return at;
 }
 
 static uint32_t sample(struct sampler *sampler, const float *logits, const struct sample_row *row,
@@ -150,7 +161,9 @@ static void tell(struct sampler *sampler, const struct sample_row *row, float un
 {
     const struct sample_params *params = row->params;
 
-    *ret_result = (struct sample_result){.id = id};
+    ret_result->id = id;
+    ret_result->logprob = 0;
+    ret_result->rank = ret_result->top_count = 0;
     if (params->logprobs == 0)
         return;
     if (params->logprob_ids_count > 0)
@@ -181,14 +194,15 @@ int sampler_sample(struct sampler *sampler, float *logits, const struct sample_r
     }
     if (row->rules != NULL)
         sample_rules_apply(row->rules, logits, row->output_ids, row->output_count);
-    penalties_apply(row, logits, sampler->vocab_size, sampler->counts);
+    bool changed = row->rules != NULL || row->mask != NULL || row->banned_count > 0;
+    changed |= penalties_apply(row, logits, sampler->vocab_size, sampler->counts);
     if (row->mask != NULL)
         sample_mask_apply(row->mask, logits, sampler->vocab_size);
     for (uint32_t i = 0; i < row->banned_count; i++) {
         ASSERT(row->banned[i] < sampler->vocab_size);
         logits[row->banned[i]] = -INFINITY;
     }
-    r = find_best(logits, sampler->vocab_size, -ENODATA, &best);
+    r = changed ? find_best(logits, sampler->vocab_size, -ENODATA, &best) : 0;
     if (r < 0)
         return r;
     uint32_t id = best;

@@ -55,6 +55,19 @@ struct sample_result {
     float top_logprobs[SAMPLE_LOGPROBS_MAX];
 };
 
+/* What is in use of it: most have no alternatives, and they are a kilobyte. */
+static inline void sample_result_copy(struct sample_result *to, const struct sample_result *from)
+{
+    to->id = from->id;
+    to->logprob = from->logprob;
+    to->rank = from->rank;
+    to->top_count = from->top_count;
+    for (uint32_t i = 0; i < from->top_count; i++) {
+        to->top_ids[i] = from->top_ids[i];
+        to->top_logprobs[i] = from->top_logprobs[i];
+    }
+}
+
 struct sampler;
 
 struct sampler *sampler_new(uint32_t vocab_size);

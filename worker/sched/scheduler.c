@@ -392,10 +392,10 @@ static bool commit_entry(struct scheduler *s, const struct plan_entry *entry,
     ASSERT(result->id < s->settings.vocab_size);
     if (seq->state == SEQ_PREFILL)
         sequence_set_state(seq, SEQ_DECODE, "prefilled");
-    *ret_item = (struct commit_item){.sequence = seq,
-                                     .first = sequence_output_tokens(seq) == 0,
-                                     .has_token = true,
-                                     .token = *result};
+    ret_item->sequence = seq;
+    ret_item->first = sequence_output_tokens(seq) == 0;
+    ret_item->has_token = true;
+    sample_result_copy(&ret_item->token, result);
     if (ret_item->first)
         seq->first_token_ns = now_ns;
     ret_item->finish = sequence_append(seq, result->id);
