@@ -52,6 +52,9 @@ const struct metric_spec router_metric_specs[ROUTER_METRICS] = {
                          purposes, NULL},
     [RM_RESIDENT_BYTES] =
         ROW("refrain_router_resident_bytes", METRIC_GAUGE, "Resident memory of the router."),
+    [RM_RESIDENT_MAX_BYTES] =
+        ROW("refrain_router_resident_max_bytes", METRIC_GAUGE,
+            "The most that the router comes to, beside bodies and answers on their way."),
     [RM_UPTIME] = ROW("refrain_router_uptime_seconds", METRIC_GAUGE, "Since the start."),
     [RM_TEXT_CACHE_BYTES] = ROW("refrain_router_text_cache_bytes", METRIC_GAUGE,
                                 "Memory of the text cache, of --text-cache-memory."),

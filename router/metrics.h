@@ -17,6 +17,7 @@ enum router_metric {
     RM_UPTIME,
     RM_MEMORY_BYTES, /* by purpose: enum mem_purpose */
     RM_RESIDENT_BYTES,
+    RM_RESIDENT_MAX_BYTES,
     RM_TEXT_CACHE_BYTES,
     RM_TEXT_CACHE_ENTRIES,
     RM_TEXT_CACHE_HITS, /* by kind: enum router_metric_text */

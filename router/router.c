@@ -21,11 +21,14 @@
 #include "proto/base/service.h"
 #include "router/api/api.h"
 #include "router/metrics.h"
+#include "router/session/chat_record.h"
 
 #define TICK_MS 100u
 #define WORKERS_MAX 64u
 
 enum router_state { ROUTER_RUNNING = 0, ROUTER_DRAINING, ROUTER_CLOSING, ROUTER_STATES };
+
+#define REST_BYTES ((uint64_t)64 << 20)
 
 struct router {
     const struct router_settings *settings;
@@ -248,8 +251,17 @@ static int make_parts(struct router *router, struct errmsg *err)
     return make_server(router, err);
 }
 
+/* Caches at their limits, and the rest: code, a model's vocabulary and tokenizer, connections, the
+ * index of up to a few million blocks. Bodies and answers on their way come on top. */
+static uint64_t resident_bytes_max(const struct router_settings *settings)
+{
+    return settings->text_cache_bytes + (uint64_t)settings->chat_records * CHAT_RECORD_BYTES_MEAN +
+           REST_BYTES;
+}
+
 static void announce(const struct router *router)
 {
+    uint64_t bytes_max = resident_bytes_max(router->settings);
     const struct router_settings *settings = router->settings;
     struct buffer dump;
 
@@ -257,6 +269,11 @@ static void announce(const struct router *router)
     settings_dump(&router_settings_spec, settings, &dump);
     log_info("settings", "%s", dump.data);
     buffer_done(&dump);
+    metrics_set(router->api.metrics, RM_RESIDENT_MAX_BYTES, 0, (double)bytes_max);
+    log_info("memory",
+             "resident_bytes_max=%llu note=\"caches at their limits; bodies and answers on their "
+             "way come on top\"",
+             (unsigned long long)bytes_max);
     log_info("listening", "host=%s port=%u", settings->host, router->api.port);
     service_notify("READY=1");
     if (settings->ready_fd > 0) {
