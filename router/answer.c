@@ -14,6 +14,7 @@
 #include "router/http/sse.h"
 #include "router/metrics.h"
 #include "router/request_private.h"
+#include "router/session/miss.h"
 
 void answer_usage(const struct request *request, struct chunk_usage *ret_usage)
 {
@@ -52,7 +53,10 @@ static void write_worker_miss(const char *miss, struct buffer *out)
         buffer_append_text(out, ",\"miss\":null");
         return;
     }
-    buffer_append_text(out, ",\"miss\":{\"worker\":");
+    buffer_append_text(out, ",\"miss\":{");
+    if (strcmp(miss, "off") == 0) /* the one word that is a cause */
+        buffer_printf(out, "\"cause\":\"%s\",", miss_words[MISS_REUSE_OFF]);
+    buffer_append_text(out, "\"worker\":");
     json_append_string(out, miss, strlen(miss));
     buffer_append_char(out, '}');
 }

@@ -11,6 +11,7 @@
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "proto/vllm_metrics.h"
+#include "router/template_cache.h"
 
 #define LABELS_BYTES_MAX 4096u
 
@@ -23,6 +24,8 @@ struct models {
     struct answer_settings answers;
     char *template_text; /* NULL: each model's own */
     size_t template_bytes;
+    bool trust_request_templates;
+    struct template_cache *request_templates;
 };
 
 static int read_template(const char *path, struct models *models, struct errmsg *err)
@@ -55,6 +58,8 @@ int models_new(const struct models_settings *settings, struct models **ret_model
     models->cache = settings->cache;
     models->turn_memory = settings->turn_memory;
     models->answers = settings->answers;
+    models->trust_request_templates = settings->trust_request_templates;
+    models->request_templates = template_cache_new();
     int r = settings->template_path ? read_template(settings->template_path, models, err) : 0;
     if (r < 0) {
         models_free(models);
@@ -72,6 +77,7 @@ void models_free(struct models *models)
     while ((item = list_pop_front(&models->list)))
         served_model_unref(LIST_ENTRY(item, struct served_model, link));
     mem_free(models->template_text);
+    template_cache_free(models->request_templates);
     mem_free(models);
 }
 
@@ -203,6 +209,26 @@ struct served_model *models_find(const struct models *models, const char *name)
             return model;
     }
     return NULL;
+}
+
+int models_maker(struct models *models, const struct served_model *model,
+                 const struct api_request *request, struct prompt_maker *ret_maker,
+                 struct api_error *error)
+{
+    struct prompt_maker maker = model->maker;
+    struct errmsg err;
+
+    if (request->chat_template && !models->trust_request_templates)
+        return api_error_bad(error, "chat_template",
+                             "Chat template is passed with request, but "
+                             "--trust-request-chat-template is not set. Refused request with "
+                             "untrusted chat template.");
+    if (request->chat_template_bytes > 0 &&
+        template_cache_get(models->request_templates, request->chat_template,
+                           request->chat_template_bytes, &maker.chat_template, &err) < 0)
+        return api_error_bad(error, "chat_template", "'chat_template': %s.", err.text);
+    *ret_maker = maker;
+    return 0;
 }
 
 struct list *models_list(struct models *models)

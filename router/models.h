@@ -34,6 +34,7 @@ struct models_settings {
     struct text_cache *cache;  /* of all models together; outlives them */
     bool turn_memory;
     struct answer_settings answers; /* checked; the texts must outlive the models */
+    bool trust_request_templates;   /* requests may bring their own template */
 };
 
 /* -EINVAL, -ENOENT: the template. */
@@ -47,6 +48,12 @@ void models_gone(struct models *models, const char *name);
 
 /* NULL name: the only live model, if there is exactly one. NULL: none. */
 struct served_model *models_find(const struct models *models, const char *name);
+/* What makes the request's prompt: the model's maker, with the request's own template if it has
+ * one. That one is good until the next call. -EINVAL: templates of requests are not trusted, or
+ * this one does not compile; *error is filled. */
+int models_maker(struct models *models, const struct served_model *model,
+                 const struct api_request *request, struct prompt_maker *ret_maker,
+                 struct api_error *error);
 struct list *models_list(struct models *models);
 /* Prometheus text of all models' own metrics. */
 void models_write_metrics(const struct models *models, struct buffer *out);

@@ -313,7 +313,7 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
     if (!model)
         return -EINVAL;
     request->model = served_model_ref(model);
-    if (kind == API_CHAT && model->no_chat[0])
+    if (kind == API_CHAT && model->no_chat[0] && request->fields.chat_template_bytes == 0)
         return api_error_set(error, 500, "chat_template_unusable", "model",
                              "The chat template of '%.100s' cannot be used: %.300s.",
                              model->card->name, model->no_chat);

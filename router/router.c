@@ -230,7 +230,9 @@ static int make_parts(struct router *router, struct errmsg *err)
     const struct models_settings models = {.template_path = router->settings->chat_template,
                                            .answers = router_answer_settings(router->settings),
                                            .cache = api->text_cache,
-                                           .turn_memory = router->settings->turn_memory != 0};
+                                           .turn_memory = router->settings->turn_memory != 0,
+                                           .trust_request_templates =
+                                               router->settings->trust_request_templates};
     if (r == 0)
         r = models_new(&models, &api->models, err);
     if (r == 0)

@@ -32,6 +32,10 @@ static const struct setting table[] = {
                  "Bearer keys that clients must show, separated by commas; default: none."),
     SETTING_TEXT("chat-template", chat_template, NULL,
                  "Jinja file that replaces the models' own chat template."),
+    SETTING_BOOL(
+        "trust-request-chat-template", trust_request_templates, "false",
+        "Requests may bring a chat template of their own, which is run within the bounds of "
+        "the models'."),
     SETTING_BYTES(
         "text-cache-memory", text_cache_bytes, "64MiB",
         "Memory for token ids of prompt texts seen before, turn memory included; 0: off."),

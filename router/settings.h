@@ -29,7 +29,7 @@ struct router_settings {
     bool explain;
     bool insecure_tcp;
     char *reasoning_parser, *tool_call_parser; /* never NULL */
-    bool auto_tool_choice, exclude_tools;
+    bool auto_tool_choice, exclude_tools, trust_request_templates;
 };
 
 extern const struct settings_spec router_settings_spec;

@@ -65,8 +65,9 @@ static int check_limits(struct turn *turn, struct api_error *error)
                                        : "Start a new conversation.";
     struct session_use use;
 
-    int r =
-        limits_take(turn->sessions->limits, turn->session, &turn->conversation, clock_ms(), &use);
+    /* Two tenants may call their sessions the same; the conversation has the salt already. */
+    uint64_t session = turn->session ? conversation_hash_pair(turn->session, turn->salt) : 0;
+    int r = limits_take(turn->sessions->limits, session, &turn->conversation, clock_ms(), &use);
     if (r == 0)
         return 0;
     metrics_add(turn->sessions->metrics, RM_SESSION_REFUSED, r == -EDQUOT ? 0 : 1, 1);
@@ -80,7 +81,8 @@ static int check_limits(struct turn *turn, struct api_error *error)
 }
 
 int turn_open(struct sessions *sessions, const struct api_request *fields,
-              const struct served_model *model, struct turn **ret_turn, struct api_error *error)
+              const struct served_model *model, const struct prompt_maker *maker,
+              struct turn **ret_turn, struct api_error *error)
 {
     const char *print = model->card->fingerprint;
     struct turn *turn = mem_zalloc(sizeof(*turn));
@@ -88,8 +90,12 @@ int turn_open(struct sessions *sessions, const struct api_request *fields,
     turn->sessions = sessions;
     turn->fields = fields;
     turn->model = model;
+    turn->maker = maker;
     turn->model_hash = conversation_hash_text(print, strlen(print));
     turn->salt = conversation_hash_text(fields->cache_salt, strlen(fields->cache_salt));
+    if (fields->chat_template_bytes > 0)
+        turn->template_hash =
+            conversation_hash_text(fields->chat_template, fields->chat_template_bytes);
     if (fields->session)
         turn->session = conversation_hash_pair(
             turn->model_hash, conversation_hash_text(fields->session, strlen(fields->session)));
@@ -127,6 +133,7 @@ int turn_prompt(struct turn *turn, struct token_ids *out, struct prompt_trace *r
 
     if (r == 0 && turn->first > turn->conversation.head)
         metrics_add(turn->sessions->metrics, RM_HISTORY_CUTS, 0, 1);
+    turn->maker = NULL;
     return r;
 }
 
@@ -138,11 +145,18 @@ const struct buffer *turn_text(const struct turn *turn)
 
 /* ---- answer ---- */
 
+/* What the text depends on besides the messages and tools. */
+static uint64_t hash_settings(const struct turn *turn)
+{
+    uint64_t kwargs = conversation_hash_json(turn->fields->kwargs);
+    return turn->template_hash ? conversation_hash_pair(kwargs, turn->template_hash) : kwargs;
+}
+
 void turn_sent(struct turn *turn, const uint32_t *ids, size_t count)
 {
     const struct chat_turn view = {.session = turn->session,
                                    .salt = turn->salt,
-                                   .kwargs = conversation_hash_json(turn->fields->kwargs),
+                                   .kwargs = hash_settings(turn),
                                    .conversation = &turn->conversation,
                                    .first = turn->first,
                                    .text = turn->rendered.text.data,
@@ -166,7 +180,7 @@ void turn_first(struct turn *turn, uint32_t cached_tokens, uint32_t group, const
     turn->answered = true;
     miss_settle(&turn->miss, cached_tokens, group);
     if (strcmp(worker, "off") == 0) {
-        turn->miss.cause = MISS_NONE;
+        turn->miss.cause = MISS_REUSE_OFF;
         turn->miss.known = false; /* its tokens say nothing about reuse */
     }
 }

@@ -34,9 +34,11 @@ void sessions_free(struct sessions *sessions);
 void sessions_fill_metrics(const struct sessions *sessions);
 bool sessions_explain(const struct sessions *sessions);
 
-/* fields and model must outlive the turn. -EINVAL: *error is filled. */
+/* fields and model must outlive the turn; maker (models_maker) is used until turn_prompt is done.
+ * -EINVAL: *error is filled. */
 int turn_open(struct sessions *sessions, const struct api_request *fields,
-              const struct served_model *model, struct turn **ret_turn, struct api_error *error);
+              const struct served_model *model, const struct prompt_maker *maker,
+              struct turn **ret_turn, struct api_error *error);
 void turn_free(struct turn *turn);
 /* The ids of what the history policy keeps, and their trace. -EINVAL: *error is filled. */
 int turn_prompt(struct turn *turn, struct token_ids *out, struct prompt_trace *ret_trace,
@@ -45,8 +47,8 @@ int turn_prompt(struct turn *turn, struct token_ids *out, struct prompt_trace *r
 const struct buffer *turn_text(const struct turn *turn);
 /* The prompt of these ids is at a worker; the rendered text goes. */
 void turn_sent(struct turn *turn, const uint32_t *ids, size_t count);
-/* The first token came. Again after a retry. worker: its own word for a miss; "off", it was not to
- * reuse anything, is none. */
+/* The first token came. Again after a retry. worker: its own word for a miss; "off": it was not to
+ * reuse anything. */
 void turn_first(struct turn *turn, uint32_t cached_tokens, uint32_t group, const char *worker);
 /* Text that the client got as the answer's content. */
 void turn_content(struct turn *turn, const char *text, size_t bytes);

@@ -90,7 +90,7 @@ static uint32_t prompt_tokens(const struct turn *turn, json_t *messages, const j
     part.add_generation_prompt = true;
     part.continue_final_message = false;
     token_ids_init(&ids, COUNT_TOKENS_MAX);
-    if (prompt_from_chat(&turn->model->maker, &part, &ids, NULL, &error) == 0)
+    if (prompt_from_chat(turn->maker, &part, &ids, NULL, &error) == 0)
         count = (uint32_t)ids.count;
     token_ids_done(&ids);
     return count;
@@ -135,7 +135,10 @@ static uint32_t measure_base(const struct turn *turn, const uint32_t *tokens)
 
 static uint32_t known_glue(const struct turn *turn)
 {
-    uint64_t key = conversation_hash_pair(turn->model_hash, conversation_hash_text("glue", 4));
+    const uint64_t parts[] = {turn->model_hash, turn->template_hash};
+    uint64_t key =
+        conversation_hash_pair(conversation_hash_text((const char *)parts, sizeof(parts)),
+                               conversation_hash_text("glue", 4));
     uint32_t glue = 0;
 
     if (!token_counts_get(turn->sessions->counts, key, &glue)) {
@@ -148,8 +151,12 @@ static uint32_t known_glue(const struct turn *turn)
 static uint32_t known_base(const struct turn *turn, const uint32_t *tokens)
 {
     const struct conversation *c = &turn->conversation;
-    const uint64_t parts[] = {turn->model_hash, c->system_hash, c->tools_hash, c->first_hash,
-                              conversation_hash_json(turn->fields->kwargs)};
+    const uint64_t parts[] = {turn->model_hash,
+                              c->system_hash,
+                              c->tools_hash,
+                              c->first_hash,
+                              conversation_hash_json(turn->fields->kwargs),
+                              turn->template_hash};
     uint64_t key = conversation_hash_text((const char *)parts, sizeof(parts));
     uint32_t base = 0;
 
@@ -165,7 +172,7 @@ static uint32_t known_base(const struct turn *turn, const uint32_t *tokens)
 static int make_prompt(struct turn *turn, uint32_t first, struct token_ids *out,
                        struct prompt_trace *ret_trace, struct api_error *error)
 {
-    const struct prompt_maker *maker = &turn->model->maker;
+    const struct prompt_maker *maker = turn->maker;
     struct api_request part = *turn->fields;
     json_t *kept = NULL;
 

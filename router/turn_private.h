@@ -22,7 +22,9 @@ struct turn {
     struct sessions *sessions;
     const struct api_request *fields;
     const struct served_model *model;
+    const struct prompt_maker *maker; /* until turn_prompt is done */
     uint64_t model_hash, session, salt;
+    uint64_t template_hash; /* of the request's own template; 0: the model's */
     struct arena arena;
     struct conversation conversation;
 

@@ -43,6 +43,7 @@ struct up_settings {
     char *api_key;
     char *chat_template;
     char *reasoning_parser, *tool_call_parser;
+    bool trust_request_templates;
     char *history, *history_low_water, *session_max_turns, *session_max_seconds, *chat_records;
     bool explain;
     char *turn_memory;
@@ -65,6 +66,8 @@ static const struct setting up_table[] = {
     SETTING_TEXT("policy", policy, NULL, "How the router chooses a group (its own default)."),
     SETTING_TEXT("api-key", api_key, NULL, "Bearer keys, separated by commas."),
     SETTING_TEXT("chat-template", chat_template, NULL, "Jinja file instead of the model's own."),
+    SETTING_BOOL("trust-request-chat-template", trust_request_templates, "false",
+                 "Requests may bring a chat template of their own."),
     SETTING_TEXT("reasoning-parser", reasoning_parser, NULL, "See refrain-router --help."),
     SETTING_TEXT("tool-call-parser", tool_call_parser, NULL, "See refrain-router --help."),
     SETTING_TEXT("history", history, NULL, "full, last_messages=N or token_budget=N."),
@@ -206,6 +209,8 @@ static void set_router_args(struct up *up, struct child *child, uint32_t port)
     add_pair(child, "--chat-records", up->settings.chat_records);
     if (up->settings.explain)
         child_add_arg(child, "--explain");
+    if (up->settings.trust_request_templates)
+        child_add_arg(child, "--trust-request-chat-template");
     add_pair(child, "--reasoning-parser", up->settings.reasoning_parser);
     add_pair(child, "--tool-call-parser", up->settings.tool_call_parser);
     add_pair(child, "--turn-memory", up->settings.turn_memory);

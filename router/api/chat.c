@@ -33,6 +33,7 @@ void chat_handler(struct http_exchange *exchange, void *user)
     struct token_ids ids;
     struct api_error error;
     struct prompt_trace trace = {0};
+    struct prompt_maker maker;
     struct turn *turn;
 
     if (!auth_client(api->auth, exchange))
@@ -42,7 +43,10 @@ void chat_handler(struct http_exchange *exchange, void *user)
         return;
     token_ids_init(&ids, request_context_tokens(request));
     int r =
-        turn_open(api->sessions, request_fields(request), request_model(request), &turn, &error);
+        models_maker(api->models, request_model(request), request_fields(request), &maker, &error);
+    if (r == 0)
+        r = turn_open(api->sessions, request_fields(request), request_model(request), &maker, &turn,
+                      &error);
     if (r == 0) {
         request_set_turn(request, turn);
         r = turn_prompt(turn, &ids, &trace, &error);

@@ -16,6 +16,7 @@
 #include "router/api/sampling_fields.h"
 #include "router/api/token_rules.h"
 #include "router/api/tool_fields.h"
+#include "router/text/chat_template.h"
 
 #define CHAT (1u << API_CHAT)
 #define COMPLETIONS (1u << API_COMPLETIONS)
@@ -65,14 +66,34 @@ static int read_list(struct field_reader *reader, const struct field *field, con
     return 0;
 }
 
+/* Whether it may be used is not known here (models_maker). The field itself is read after
+ * chat_template_kwargs, so it wins. */
+static int read_chat_template(struct field_reader *reader, const struct field *field,
+                              const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    size_t bytes = json_string_length(value);
+
+    if (!json_is_string(value))
+        return api_error_bad(reader->error, field->name,
+                             "'chat_template' must be a string, not %s.", fields_type_name(value));
+    if (bytes > CHAT_TEMPLATE_SOURCE_MAX)
+        return api_error_bad(reader->error, field->name,
+                             "'chat_template' has %zu bytes; at most %u fit.", bytes,
+                             CHAT_TEMPLATE_SOURCE_MAX);
+    request->chat_template = json_string_value(value);
+    request->chat_template_bytes = bytes;
+    return 0;
+}
+
 static int read_kwargs(struct field_reader *reader, const struct field *field, const json_t *value)
 {
+    const json_t *template = json_object_get(value, "chat_template");
+
     int r = read_object(reader, field, value);
-    if (r == 0 && json_object_get(value, "chat_template"))
-        return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
-                             "'chat_template_kwargs' must not hold 'chat_template': templates of "
-                             "clients are not run here.");
-    return r;
+    if (r < 0 || !template || json_is_null(template))
+        return r;
+    return read_chat_template(reader, field, template);
 }
 
 /* As vLLM: a variable of the template, unless chat_template_kwargs has it. */
@@ -414,6 +435,7 @@ static const struct field table[] = {
     READ_ROW("tools", RENDERS, tools, 0, 0, read_tools),
     READ_ROW("documents", RENDERS, documents, 0, 0, read_list),
     READ_ROW("chat_template_kwargs", RENDERS, kwargs, 0, 0, read_kwargs),
+    READ_ROW("chat_template", RENDERS, chat_template, 0, 0, read_chat_template),
     READ_ROW("reasoning_effort", RENDERS, kwargs, 0, 0, read_reasoning_effort),
     READ_ROW("add_generation_prompt", RENDERS, add_generation_prompt, 0, 0, read_generation_prompt),
     BOOL_ROW("continue_final_message", RENDERS, continue_final_message),
@@ -501,7 +523,6 @@ static const struct field table[] = {
     REFUSED_BECAUSE("prompt_embeds", ": it needs a server with --enable-prompt-embeds, which this "
                                      "one does not have; a prompt is a text or token ids"),
     READ_ROW("web_search_options", ANSWERS, explain, 0, 0, refuse_web_search),
-    REFUSED_BECAUSE("chat_template", ": templates of clients are not run here; --chat-template is"),
     REFUSED_BECAUSE("audio", ": it is the voice and format of spoken answers; this server answers "
                              "text"),
     {NULL, FIELD_IGNORED, 0, 0, 0, 0, false, NULL, NULL},

@@ -59,6 +59,8 @@ struct api_request {
     bool tool_choice_given;
     const json_t *tool_name; /* NAMED: a string, one of `tools` */
     bool parallel_tool_calls, include_reasoning;
+    const char *chat_template; /* the client's own; NULL: the model's */
+    size_t chat_template_bytes;
     bool add_generation_prompt, continue_final_message;
     bool generation_prompt_given;
     bool add_special_tokens;

@@ -79,6 +79,7 @@ void tokenize_handler(struct http_exchange *exchange, void *user)
 {
     struct api *api = user;
     struct served_model *model = NULL;
+    struct prompt_maker maker;
     struct api_request fields;
     struct api_error error;
     struct token_ids ids;
@@ -90,11 +91,11 @@ void tokenize_handler(struct http_exchange *exchange, void *user)
     arena_init(&arena, REQUEST_ARENA_MAX);
     token_ids_init(&ids, REQUEST_PROMPT_TOKENS_MAX);
     if (open_body(api, exchange, API_TOKENIZE, &arena, &fields, &model) == 0) {
-        if (fields.messages)
-            r = prompt_from_chat(&model->maker, &fields, &ids, NULL, &error);
-        else
-            r = prompt_from_completion(&model->maker, &fields, &fields.prompts[0], &ids, NULL,
-                                       &error);
+        r = models_maker(api->models, model, &fields, &maker, &error);
+        if (r == 0 && fields.messages)
+            r = prompt_from_chat(&maker, &fields, &ids, NULL, &error);
+        else if (r == 0)
+            r = prompt_from_completion(&maker, &fields, &fields.prompts[0], &ids, NULL, &error);
         if (r < 0)
             api_error_reply(exchange, &error);
         else

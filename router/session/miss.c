@@ -24,6 +24,7 @@ const char *const miss_words[MISS_CAUSES + 1] = {
     [MISS_RETOKENIZED] = "retokenized",
     [MISS_OTHER_WORKER] = "other_worker",
     [MISS_EVICTED] = "evicted",
+    [MISS_REUSE_OFF] = "reuse_off",
 };
 
 static uint64_t smaller(uint64_t a, uint64_t b)
@@ -206,7 +207,7 @@ static void write_detail(const struct miss *miss, struct buffer *out)
                       "the chat template writes the same messages in another way, from byte "
                       "%" PRId64 " of the prompt on%s",
                       miss->prompt_offset,
-                      miss->kwargs_changed ? "; chat_template_kwargs differ" : "");
+                      miss->kwargs_changed ? "; chat_template_kwargs or chat_template differ" : "");
         break;
     case MISS_RETOKENIZED:
         buffer_printf(out, "the same text became other token ids, from token %u on",
@@ -219,6 +220,11 @@ static void write_detail(const struct miss *miss, struct buffer *out)
     case MISS_EVICTED:
         buffer_printf(out, "group %u had %u of at least %u tokens left", miss->group,
                       miss->reused_tokens, miss->expected_tokens);
+        break;
+    case MISS_REUSE_OFF:
+        buffer_append_text(out,
+                           "every token of the prompt was computed: prompt_logprobs want them, "
+                           "or the worker has no prefix cache");
         break;
     default:
         break;

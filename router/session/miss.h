@@ -24,6 +24,7 @@ enum miss_cause {
     MISS_RETOKENIZED,       /* same text, other ids */
     MISS_OTHER_WORKER,      /* another group than the one that has it */
     MISS_EVICTED,           /* the group has dropped it */
+    MISS_REUSE_OFF,         /* the worker was not to reuse, or never does */
     MISS_CAUSES
 };
 
@@ -34,7 +35,7 @@ struct miss {
     struct place place;       /* message: in the list that the client sent; -1: none */
     int64_t text_offset;      /* bytes into the system text; -1: not known */
     int64_t prompt_offset;    /* bytes into the prompt, at most; -1: not known */
-    bool kwargs_changed;      /* chat_template_kwargs differ */
+    bool kwargs_changed;      /* chat_template_kwargs or chat_template differ */
     bool known;               /* there was a turn before */
     uint32_t possible_tokens; /* what the turn before left and this prompt has room for */
     uint32_t expected_tokens; /* of these, what this prompt begins with, at least */

@@ -62,7 +62,7 @@ static void one_turn(struct sessions *sessions, const struct served_model *model
 
     token_ids_init(&ids, (size_t)1 << 20);
     at[0] = cpu_us();
-    int r = turn_open(sessions, request, model, &turn, &error);
+    int r = turn_open(sessions, request, model, &model->maker, &turn, &error);
     ASSERT(r == 0);
     at[1] = cpu_us();
     r = turn_prompt(turn, &ids, NULL, &error);

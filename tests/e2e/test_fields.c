@@ -568,6 +568,59 @@ static void test_thinking_ends_when_its_budget_is_spent(void **state)
     cluster_stop(&cluster);
 }
 
+static json_t *with_template(const char *template)
+{
+    json_t *body = chat_body(cluster.model, "Why?", 4);
+    json_object_set_new(body, "chat_template", json_string(template));
+    json_object_set_new(body, "return_prompt_text", json_true());
+    return body;
+}
+
+/* Trusted, a client's template makes the prompt within the bounds of the model's own; each that
+ * fails says why. */
+static void test_a_trusted_template_of_a_client_makes_the_prompt(void **state)
+{
+    static const char source[] =
+        "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}";
+    json_t *body = with_template(source), *answer;
+    (void)state;
+
+    cluster_start(&cluster, e2e_tiny("llama-gguf-f32"),
+                  (const char *const[]){"--trust-request-chat-template", NULL});
+    for (int round = 0; round < 2; round++) {
+        answer = ask(CHAT_PATH, json_deep_copy(body), 200);
+        assert_string_equal(json_string_value(json_object_get(answer, "prompt_text")),
+                            "[user: Why?]");
+        json_decref(answer);
+    }
+    json_object_set_new(body, "chat_template_kwargs",
+                        json_pack("{s:s}", "chat_template", "not this one"));
+    json_object_del(body, "max_tokens");
+    json_t *tokens = ask("/tokenize", body, 200);
+    json_t *same = ask("/tokenize", json_pack("{s:s}", "prompt", "[user: Why?]"), 200);
+    json_t *bare = json_object_get(tokens, "tokens"), *all = json_object_get(same, "tokens");
+    assert_true(json_array_size(all) == json_array_size(bare) ||
+                json_array_size(all) == json_array_size(bare) + 1); /* with BOS */
+    json_decref(tokens);
+    json_decref(same);
+
+    static const char *const bad[] = {
+        "{% if %}",
+        "{% for i in range(100000) %}{% for j in range(100000) %}{{ i }}{% endfor %}"
+        "{% endfor %}",
+        "{{ raise_exception('not today') }}"};
+    static const char *const params[] = {"chat_template", "messages", "messages"};
+    for (size_t i = 0; i < 3; i++) {
+        answer = ask(CHAT_PATH, with_template(bad[i]), 400);
+        json_t *error = json_object_get(answer, "error");
+        assert_string_equal(json_string_value(json_object_get(error, "param")), params[i]);
+        assert_non_null(strstr(json_string_value(json_object_get(error, "message")), "line 1"));
+        json_decref(answer);
+    }
+    json_decref(ask(CHAT_PATH, chat_body(cluster.model, "Why?", 4), 200)); /* the model's own */
+    cluster_stop(&cluster);
+}
+
 static void test_a_budget_is_refused_where_nothing_marks_thinking(void **state)
 {
     json_t *error = ask(CHAT_PATH, chat_with("thinking_token_budget", json_integer(5)), 400);
@@ -608,6 +661,7 @@ int main(void)
     const struct CMUnitTest alone[] = {
         cmocka_unit_test(test_a_prompt_s_logprobs_are_those_of_the_steps_that_wrote_it),
         cmocka_unit_test(test_thinking_ends_when_its_budget_is_spent),
+        cmocka_unit_test(test_a_trusted_template_of_a_client_makes_the_prompt),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_changes_for_those_beside_a_scored_prompt),

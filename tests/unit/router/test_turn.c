@@ -66,7 +66,7 @@ struct asked {
     int r;
 };
 
-static void ask(struct asked *a, const char *body)
+static void ask_with(struct asked *a, const char *body, const struct prompt_maker *maker)
 {
     memset(a, 0, sizeof(*a));
     arena_init(&a->arena, 1 << 20);
@@ -74,9 +74,14 @@ static void ask(struct asked *a, const char *body)
     buffer_init(&a->out, 4096);
     a->r = request_json_parse(API_CHAT, body, strlen(body), &a->arena, &a->fields, &a->error);
     assert_int_equal(a->r, 0);
-    a->r = turn_open(sessions, &a->fields, &model, &a->turn, &a->error);
+    a->r = turn_open(sessions, &a->fields, &model, maker, &a->turn, &a->error);
     if (a->r == 0)
         a->r = turn_prompt(a->turn, &a->ids, NULL, &a->error);
+}
+
+static void ask(struct asked *a, const char *body)
+{
+    ask_with(a, body, &model.maker);
 }
 
 /* `text` is answered by `group`, which reused `cached` tokens. */
@@ -209,6 +214,61 @@ static void test_limits_refuse_with_numbers_and_advice(void **state)
     stop();
 }
 
+/* One tenant's session_id says nothing about another's. */
+static void test_sessions_of_two_salts_are_two(void **state)
+{
+    const struct sessions_settings settings = {.limits = {.turns_max = 1}};
+    static const char *const tenants[] = {",\"session_id\":\"s\"",
+                                          ",\"session_id\":\"s\",\"cache_salt\":\"a\"",
+                                          ",\"session_id\":\"s\",\"cache_salt\":\"b\""};
+    char body[8192];
+    struct asked a;
+    (void)state;
+    start(&settings);
+    for (size_t turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < 3; i++) {
+            talk(body, sizeof(body), 1 + 2 * (unsigned)turn, 18, tenants[i]);
+            ask(&a, body);
+            assert_int_equal(a.r == 0, turn == 0);
+            done(&a);
+        }
+    }
+    assert_int_equal(metrics_get(metrics, RM_SESSION_REFUSED, 0), 3);
+    stop();
+}
+
+/* The same messages through a template that the client sent: other text, and the miss says why. */
+static void test_another_template_is_named_as_a_cause(void **state)
+{
+    static const char source[] =
+        "{{ bos_token }}{% for m in messages %}{{ m.content }};{% endfor %}";
+    const struct sessions_settings settings = {.records_max = 16};
+    struct prompt_maker own = model.maker;
+    struct chat_template *compiled = NULL;
+    struct errmsg err;
+    char body[8192];
+    struct asked a;
+    (void)state;
+    start(&settings);
+    talk(body, sizeof(body), 1, 100, ",\"session_id\":\"s\"");
+    ask(&a, body);
+    answer(&a, 0, 1, "x");
+    done(&a);
+    assert_int_equal(chat_template_new(source, strlen(source), &compiled, &err), 0);
+    own.chat_template = compiled;
+    talk(body, sizeof(body), 1, 100,
+         ",\"session_id\":\"s\",\"chat_template\":\"{{ bos_token }}{% for m in messages %}"
+         "{{ m.content }};{% endfor %}\"");
+    ask_with(&a, body, &own);
+    assert_int_equal(a.ids.count, 1 + 11 + 101);
+    answer(&a, 1, 1, "x");
+    assert_non_null(strstr(a.out.data, "\"cause\":\"template_unstable\""));
+    assert_non_null(strstr(a.out.data, "or chat_template differ"));
+    done(&a);
+    chat_template_free(compiled);
+    stop();
+}
+
 static void test_the_cause_of_a_miss_reaches_answer_and_metrics(void **state)
 {
     const struct sessions_settings settings = {.records_max = 16};
@@ -240,10 +300,11 @@ static void test_the_cause_of_a_miss_reaches_answer_and_metrics(void **state)
     done(&a);
     ask(&a, body);
     answer(&a, 0, OFF, "x");
-    assert_string_equal(a.out.data, ",\"miss\":null");
+    assert_non_null(strstr(a.out.data, "\"cause\":\"reuse_off\""));
     done(&a);
     assert_int_equal(metrics_get(metrics, RM_MISSES, MISS_MESSAGE_EDITED), 1);
-    assert_int_equal(metrics_get(metrics, RM_MISSES, MISS_NONE), 2);
+    assert_int_equal(metrics_get(metrics, RM_MISSES, MISS_NONE), 1);
+    assert_int_equal(metrics_get(metrics, RM_MISSES, MISS_REUSE_OFF), 1);
     /* The first answer left 116 + 31; then three times the 319 of the same prompt. */
     assert_int_equal(metrics_get(metrics, RM_REUSABLE_TOKENS, 0), 147 + 3 * 319);
     assert_int_equal(metrics_get(metrics, RM_REUSED_TOKENS, 0), 118 + 0 + 200 + 319);
@@ -257,6 +318,8 @@ int main(void)
         cmocka_unit_test(test_a_request_wins_over_the_server),
         cmocka_unit_test(test_b82_what_must_stay_and_does_not_fit_is_refused_with_numbers),
         cmocka_unit_test(test_limits_refuse_with_numbers_and_advice),
+        cmocka_unit_test(test_sessions_of_two_salts_are_two),
+        cmocka_unit_test(test_another_template_is_named_as_a_cause),
         cmocka_unit_test(test_the_cause_of_a_miss_reaches_answer_and_metrics),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -228,8 +228,7 @@ static void test_numbers_out_of_range_are_told_with_their_bounds(void **state)
 
 static void test_fields_that_we_lack_are_refused_by_name(void **state)
 {
-    static const char *const names[] = {"suffix", "use_beam_search", "chat_template", "audio",
-                                        "prompt_embeds"};
+    static const char *const names[] = {"suffix", "audio", "prompt_embeds"};
     char member[128];
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -246,8 +245,9 @@ static void test_fields_that_we_lack_are_refused_by_name(void **state)
     refuse("\"stream_options\":{\"include_usage\":true}", "stream_options", "needs 'stream'");
     refuse("\"continue_final_message\":true,\"add_generation_prompt\":true",
            "continue_final_message", "exclude");
-    refuse("\"chat_template_kwargs\":{\"chat_template\":\"x\"}", "chat_template_kwargs",
-           "chat_template");
+    refuse("\"chat_template_kwargs\":{\"chat_template\":5}", "chat_template_kwargs",
+           "must be a string");
+    refuse("\"chat_template\":{}", "chat_template", "must be a string");
 }
 
 static void test_bodies_that_are_no_request_are_refused(void **state)

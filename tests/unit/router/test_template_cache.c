@@ -1,0 +1,89 @@
+/* template_cache.c: compiled once, found by its bytes, bounded. */
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/mem.h"
+#include "router/template_cache.h"
+
+static const struct chat_template *get(struct template_cache *cache, const char *source)
+{
+    const struct chat_template *template = NULL;
+    struct errmsg err;
+    assert_int_equal(template_cache_get(cache, source, strlen(source), &template, &err), 0);
+    assert_non_null(template);
+    return template;
+}
+
+static void test_a_template_is_compiled_once(void **state)
+{
+    struct template_cache *cache = template_cache_new();
+    (void)state;
+    const struct chat_template *one = get(cache, "one {{ messages|length }}");
+    const struct chat_template *two = get(cache, "two {{ messages|length }}");
+    assert_ptr_not_equal(one, two);
+    assert_ptr_equal(get(cache, "one {{ messages|length }}"), one);
+    assert_int_equal(template_cache_compiled(cache), 2);
+    template_cache_free(cache);
+}
+
+static void test_the_one_not_used_for_the_longest_goes(void **state)
+{
+    struct template_cache *cache = template_cache_new();
+    char source[32];
+    (void)state;
+    for (unsigned i = 0; i < TEMPLATE_CACHE_ENTRIES + 1; i++) {
+        (void)snprintf(source, sizeof(source), "{{ %u }}", i);
+        (void)get(cache, source);
+        (void)get(cache, "{{ 0 }}"); /* stays the latest but one */
+    }
+    assert_int_equal(template_cache_count(cache), TEMPLATE_CACHE_ENTRIES);
+    assert_int_equal(template_cache_compiled(cache), TEMPLATE_CACHE_ENTRIES + 1);
+    (void)get(cache, "{{ 0 }}");
+    assert_int_equal(template_cache_compiled(cache), TEMPLATE_CACHE_ENTRIES + 1);
+    (void)get(cache, "{{ 1 }}"); /* went first */
+    assert_int_equal(template_cache_compiled(cache), TEMPLATE_CACHE_ENTRIES + 2);
+    template_cache_free(cache);
+}
+
+static void test_sources_are_bounded_together(void **state)
+{
+    struct template_cache *cache = template_cache_new();
+    char *source = mem_alloc(CHAT_TEMPLATE_SOURCE_MAX + 1);
+    (void)state;
+    memset(source, 'x', CHAT_TEMPLATE_SOURCE_MAX);
+    source[CHAT_TEMPLATE_SOURCE_MAX] = '\0';
+    for (char letter = 'a'; letter < 'd'; letter++) {
+        source[0] = letter;
+        (void)get(cache, source);
+    }
+    assert_int_equal(template_cache_count(cache), 2);
+    mem_free(source);
+    template_cache_free(cache);
+}
+
+static void test_what_does_not_compile_is_not_kept(void **state)
+{
+    struct template_cache *cache = template_cache_new();
+    const struct chat_template *template = NULL;
+    struct errmsg err = {""};
+    (void)state;
+    assert_int_equal(template_cache_get(cache, "{% if %}", 8, &template, &err), -EINVAL);
+    assert_null(template);
+    assert_non_null(strstr(err.text, "line 1"));
+    assert_int_equal(template_cache_count(cache), 0);
+    template_cache_free(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_template_is_compiled_once),
+        cmocka_unit_test(test_the_one_not_used_for_the_longest_goes),
+        cmocka_unit_test(test_sources_are_bounded_together),
+        cmocka_unit_test(test_what_does_not_compile_is_not_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
