@@ -170,6 +170,8 @@ static void request_end(struct request *request, int status, const char *finish)
     ASSERT(!request->exchange);
     for (uint32_t i = 0; i < request->choices_count; i++)
         links_cancel(requests->parts.links, &request->choices[i].dispatch);
+    beams_free(request->beams);
+    request->beams = NULL;
     request_learn(request, status == 200);
     if (request->turn && request->choices_count > 0)
         turn_end(request->turn, request->choices[0].generated.ids,
@@ -529,23 +531,29 @@ static int choice_dispatch(struct choice *choice, struct api_error *error)
     struct request *request = choice->request;
     const struct request_prompt *prompt = &request->prompts[choice->prompt];
     struct dispatch *dispatch = &choice->dispatch;
-    uint64_t now = clock_ms();
-    struct errmsg err;
 
     (void)snprintf(choice->id, sizeof(choice->id), "%s.%u.%u", request->id, choice->index,
                    choice->attempts++);
     dispatch->request_id = choice->id;
-    dispatch->model = request->model->card->name;
     dispatch->ids = prompt->ids.ids;
     dispatch->ids_count = prompt->ids.count;
     dispatch->sampling = &choice->sampling;
+    dispatch->on_output = on_output;
+    dispatch->on_lost = on_lost;
+    return request_dispatch(request, dispatch, error);
+}
+
+int request_dispatch(struct request *request, struct dispatch *dispatch, struct api_error *error)
+{
+    uint64_t now = clock_ms();
+    struct errmsg err;
+
+    dispatch->model = request->model->card->name;
     dispatch->cache_salt = request->fields.cache_salt;
     dispatch->session = request->fields.session;
     dispatch->priority = request->fields.priority;
-    dispatch->no_prefix_reuse = choice->sampling.prompt_logprobs > 0;
+    dispatch->no_prefix_reuse = dispatch->sampling->prompt_logprobs > 0;
     dispatch->deadline_ms = request->deadline_ms > now ? (uint32_t)(request->deadline_ms - now) : 1;
-    dispatch->on_output = on_output;
-    dispatch->on_lost = on_lost;
     dispatch->predicted_seconds = 0;
     int r = links_dispatch(request->requests->parts.links, dispatch, &err);
     if (r == 0)
@@ -562,7 +570,9 @@ void request_run(struct request *request)
     metrics_observe(request->requests->parts.metrics, RM_PROMPT_SECONDS, 0,
                     (double)(clock_ns() - request->began_ns) / 1e9);
     int r = prepare_choices(request, &error);
-    for (uint32_t i = 0; i < request->choices_count && r == 0; i++)
+    if (r == 0 && request->fields.beam_search)
+        r = beams_run(request, &request->beams, &error);
+    for (uint32_t i = 0; i < request->choices_count && r == 0 && !request->beams; i++)
         r = choice_dispatch(&request->choices[i], &error);
     if (r < 0) {
         request_refuse(request, &error); /* cancels those that were dispatched */
@@ -616,31 +626,39 @@ static const char *blamed_field(const struct api_request *fields)
     return fields->bad_words_count > 0 ? "bad_words" : NULL;
 }
 
-static void choice_failed(struct choice *choice, const Refrain__StepItem *item)
+void request_worker_error(const struct request *request, const Refrain__StepItem *item,
+                          struct api_error *error)
 {
-    struct request *request = choice->request;
-    struct api_error error;
     int status = item->error_code >= 400 && item->error_code < 600 ? item->error_code : 500;
 
     switch (item->finish) {
     case REFRAIN__FINISH__FINISH_DEADLINE:
-        (void)api_error_set(&error, 504, "timeout", NULL,
+        (void)api_error_set(error, 504, "timeout", NULL,
                             "The answer was not finished within the %.1f s a request may take.",
                             (double)request->requests->parts.timeout_ms / 1e3);
         break;
     case REFRAIN__FINISH__FINISH_CANCELLED:
-        (void)api_error_set(&error, 503, "cancelled", NULL,
+        (void)api_error_set(error, 503, "cancelled", NULL,
                             "The request was cancelled at the worker.");
         break;
     default:
-        (void)api_error_set(&error, status, status == 400 ? "invalid_value" : "worker_error",
+        (void)api_error_set(error, status, status == 400 ? "invalid_value" : "worker_error",
                             status == 400 ? blamed_field(&request->fields) : NULL, "%s%s",
                             item->error_text[0] ? item->error_text : "The worker failed", ".");
         if (status == 503 || status == 429)
-            error.retry_after_s = 1;
-        if ((status == 503 || status == 429) && choice_retry(choice, &error))
-            return; /* draining or full: another group may not be */
+            error->retry_after_s = 1;
     }
+}
+
+static void choice_failed(struct choice *choice, const Refrain__StepItem *item)
+{
+    struct request *request = choice->request;
+    struct api_error error;
+
+    request_worker_error(request, item, &error);
+    if (item->finish == REFRAIN__FINISH__FINISH_ERROR && error.retry_after_s > 0 &&
+        choice_retry(choice, &error))
+        return; /* draining or full: another group may not be */
     request_refuse(request, &error);
 }
 
@@ -668,6 +686,24 @@ static void take_failed(struct request *request, int r)
     request_refuse(request, &error);
 }
 
+static void end_answered(struct request *request, int status)
+{
+    request_end(request, status,
+                status == 200 ? request->choices[0].finish_reason : "answer_too_large");
+}
+
+void request_first_token(struct request *request, bool first, const Refrain__StepItem *item,
+                         uint32_t group)
+{
+    if (first && request->turn)
+        turn_first(request->turn, item->cached_tokens, group, item->miss);
+    if (request->first_ns)
+        return;
+    request->first_ns = clock_ns();
+    metrics_observe(request->requests->parts.metrics, RM_TTFT_SECONDS, 0,
+                    (double)(request->first_ns - request->began_ns) / 1e9);
+}
+
 /* One that is no answer's end. */
 static bool is_failure(Refrain__Finish finish)
 {
@@ -693,15 +729,10 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
         take_failed(request, r);
         return;
     }
-    if (item->first && choice->index == 0 && request->turn)
-        turn_first(request->turn, choice->cached_tokens, choice->group, choice->miss);
     if (item->ids.len == 0 && !over)
         return; /* of the prompt: they wait for the first token */
-    if (!request->first_ns) {
-        request->first_ns = clock_ns();
-        metrics_observe(request->requests->parts.metrics, RM_TTFT_SECONDS, 0,
-                        (double)(request->first_ns - request->began_ns) / 1e9);
-    }
+    if (item->first || !request->first_ns)
+        request_first_token(request, item->first && choice->index == 0, item, choice->group);
     if (over) {
         links_cancel(request->requests->parts.links, dispatch); /* a stop string: it goes on */
         ASSERT(request->choices_open > 0);
@@ -712,8 +743,17 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
     else if (request->choices_open == 0)
         status = answer_whole(request);
     if (request->choices_open == 0)
-        request_end(request, status,
-                    status == 200 ? request->choices[0].finish_reason : "answer_too_large");
+        end_answered(request, status);
+}
+
+void request_beams_over(struct request *request, int r)
+{
+    if (r < 0) {
+        take_failed(request, r);
+        return;
+    }
+    request->choices_open = 0;
+    end_answered(request, answer_whole(request));
 }
 
 void requests_tick(struct requests *requests, uint64_t now_ms)

@@ -7,6 +7,7 @@
 #include "proto/base/buffer.h"
 #include "proto/grammar/store.h"
 #include "router/api/token_rules.h"
+#include "router/beams.h"
 #include "router/choice.h"
 #include "router/request.h"
 #include "router/sampling.h"
@@ -66,10 +67,23 @@ struct request {
     size_t held_bytes; /* of all choices: what came and is not sent */
     struct request_prompt *prompts;
     uint32_t prompts_count;
+    struct beams *beams; /* NULL: no beam search */
     struct choice *choices;
     uint32_t choices_count, choices_open;
 };
 
+/* What both kinds of dispatches (choices, beams) have in common; the caller has set id, ids,
+ * sampling, callbacks and avoid_group. -EINVAL: *error is filled. */
+int request_dispatch(struct request *request, struct dispatch *dispatch, struct api_error *error);
+/* Why a worker ended it. */
+void request_worker_error(const struct request *request, const Refrain__StepItem *item,
+                          struct api_error *error);
+/* The first token of a prompt came from `group`; `first`: of the request's first one. */
+void request_first_token(struct request *request, bool first, const Refrain__StepItem *item,
+                         uint32_t group);
+/* Beam search is over and has filled all choices; negative: how it failed (as choice_take). The
+ * request is gone then. */
+void request_beams_over(struct request *request, int r);
 /* The choice has more text, or is done: write what a stream can send. */
 void answer_stream(struct request *request, struct choice *choice);
 /* All choices are done: the whole answer, or an error when it is too large. The status. */

@@ -503,7 +503,8 @@ static const struct field table[] = {
     IGNORED_ROW("metadata"),
     IGNORED_ROW("store"),
     IGNORED_ROW("service_tier"),
-    IGNORED_ROW("length_penalty"), /* beam search only */
+    BOOL_ROW("use_beam_search", ANSWERS, beam_search),
+    DOUBLE_ROW("length_penalty", ANSWERS, length_penalty, -100, false, 100), /* of beams only */
     IGNORED_ROW("spaces_between_special_tokens"), /* no tokenizer here puts any */
     IGNORED_ROW("detokenize"), /* vLLM's Python interface only */
     IGNORED_ROW("vllm_xargs"),
@@ -518,7 +519,6 @@ static const struct field table[] = {
     IGNORED_ROW("verbosity"),
     READ_ROW("modalities", CHAT, explain, 0, 0, read_modalities),
     REFUSED_BECAUSE("suffix", ": an answer goes on where the prompt ends"),
-    REFUSED_BECAUSE("use_beam_search", "; 'n' is"),
     REFUSED_BECAUSE("logits_processors", ": code of clients is not run here; 'logit_bias' is"),
     REFUSED_BECAUSE("prompt_embeds", ": it needs a server with --enable-prompt-embeds, which this "
                                      "one does not have; a prompt is a text or token ids"),
@@ -541,6 +541,7 @@ static void set_defaults(enum api_kind kind, struct api_request *request)
     request->skip_special_tokens = true;
     request->parallel_tool_calls = request->include_reasoning = true;
     request->n = 1;
+    request->length_penalty = 1;
     request->thinking_tokens_max = -1;
     request->cache_salt = "";
     request->turn_memory = true;

@@ -17,6 +17,7 @@
 
 #include "proto/base/arena.h"
 #include "proto/grammar/grammar.h"
+#include "proto/sampling_limits.h"
 #include "router/api/errors.h"
 #include "router/api/fields.h"
 #include "router/session/history.h"
@@ -27,6 +28,7 @@ enum api_kind { API_CHAT = 0, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE };
 #define API_STOP_IDS_MAX 64u
 #define API_CHOICES_MAX 128u /* prompts times n, or best_of */
 #define API_N_MAX 128u
+#define API_BEAMS_MAX (LOGPROBS_MAX / 2)
 #define API_TOP_LOGPROBS_MAX 20u
 #define API_TOP_K_UNSET INT64_MIN
 #define API_TRUNCATE_MODEL_MAX UINT32_MAX
@@ -57,10 +59,10 @@ struct api_request {
     const json_t *tools, *documents, *kwargs; /* NULL: none */
     enum api_tool_choice tool_choice;
     bool tool_choice_given;
-    const json_t *tool_name; /* NAMED: a string, one of `tools` */
-    bool parallel_tool_calls, include_reasoning;
     const char *chat_template; /* the client's own; NULL: the model's */
     size_t chat_template_bytes;
+    const json_t *tool_name; /* NAMED: a string, one of `tools` */
+    bool parallel_tool_calls, include_reasoning;
     bool add_generation_prompt, continue_final_message;
     bool generation_prompt_given;
     bool add_special_tokens;
@@ -111,6 +113,8 @@ struct api_request {
 
     uint32_t n;       /* answers per prompt that the client gets */
     uint32_t best_of; /* answers per prompt that are written: n or more */
+    bool beam_search; /* n beams */
+    double length_penalty;
     bool stream, include_usage, continuous_usage;
     int32_t priority;
     const char *cache_salt; /* "" */

@@ -201,12 +201,59 @@ static int check_best_of(struct api_request *request, struct api_error *error)
     return 0;
 }
 
+/* Beams are chosen by the model's own log probabilities: what would change them, or looks at the
+ * text on the way, has no place there. vLLM takes these fields and does not heed them. */
+static const char *field_against_beams(const struct api_request *request)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } rows[] = {
+        {"stream", request->stream},
+        {"best_of", request->best_of != request->n},
+        {"logprob_token_ids", request->logprob_ids != NULL},
+        {"prompt_logprobs", request->prompt_logprobs > 0},
+        {"echo", api_request_prompt_logprobs(request) > 0},
+        {"stop", request->stop_count > 0},
+        {"stop_token_ids", request->stop_ids_count > 0},
+        {"min_tokens", request->tokens_min > 0},
+        {"max_tokens", request->score_only},
+        {"logit_bias", request->bias_count > 0},
+        {"allowed_token_ids", request->allowed_count > 0},
+        {"bad_words", request->bad_words_count > 0},
+        {"thinking_token_budget", request->thinking_tokens_max >= 0},
+        {"repetition_detection", request->repetition_max > 0},
+        {"tool_choice", request->tool_choice > API_TOOLS_AUTO},
+        {request->grammar_param, request->grammar.kind != GRAMMAR_NONE},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].given)
+            return rows[i].name;
+    }
+    return NULL;
+}
+
+static int check_beams(const struct api_request *request, struct api_error *error)
+{
+    const char *name = request->beam_search ? field_against_beams(request) : NULL;
+
+    if (name)
+        return api_error_bad(error, name, "'%s' does not go with 'use_beam_search'.", name);
+    if (request->beam_search && request->n > API_BEAMS_MAX)
+        return api_error_bad(error, "n", "'n' is %u; with 'use_beam_search' at most %u beams fit.",
+                             request->n, API_BEAMS_MAX);
+    return 0;
+}
+
 int sampling_fields_check(struct api_request *request, struct api_error *error)
 {
     int r = check_best_of(request, error);
 
     if (r == 0)
         r = check_logprob_ids(request, error);
+    if (r == 0)
+        r = check_beams(request, error);
     if (r < 0)
         return r;
     if (request->best_of > 1 && request->prompts_count * request->best_of > API_CHOICES_MAX)
