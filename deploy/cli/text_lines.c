@@ -23,7 +23,7 @@ struct lines {
 static void add_error(struct lines *lines, const char *text, uint32_t line)
 {
     buffer_append_text(&lines->out, "{\"error\":");
-    json_append_string(&lines->out, text, strlen(text));
+    json_append_sentence(&lines->out, text);
     if (line > 0)
         buffer_printf(&lines->out, ",\"line\":%u", line);
     buffer_append_text(&lines->out, "}\n");

@@ -17,6 +17,7 @@
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "proto/base/number.h"
+#include "proto/base/utf8.h"
 
 /* Values that we build ourselves may wrap a parsed one. */
 #define WRITE_DEPTH_MAX (2 * JSON_DEPTH_MAX)
@@ -177,6 +178,27 @@ void json_append_string(struct buffer *out, const char *text, size_t bytes)
     }
     buffer_append(out, text + from, bytes - from);
     buffer_append_char(out, '"');
+}
+
+void json_append_sentence(struct buffer *out, const char *text)
+{
+    size_t bytes = strlen(text);
+    struct buffer clean;
+
+    if (utf8_span(text, bytes) == bytes) {
+        json_append_string(out, text, bytes);
+        return;
+    }
+    buffer_init(&clean, bytes);
+    for (size_t at = 0; at < bytes; at++) {
+        size_t span = utf8_span(text + at, bytes - at);
+        buffer_append(&clean, text + at, span);
+        at += span;
+        if (at < bytes)
+            buffer_append_char(&clean, '?');
+    }
+    json_append_string(out, clean.data, clean.bytes);
+    buffer_done(&clean);
 }
 
 static void append_real(struct buffer *out, double value)

@@ -26,6 +26,9 @@ int json_parse(const char *text, size_t bytes, size_t bytes_max, json_t **ret_va
 /* Append `text` as a JSON string with quotes: control characters and quotes escaped, UTF-8 as is.
  * `text` must be valid UTF-8. */
 void json_append_string(struct buffer *out, const char *text, size_t bytes);
+/* The same for a sentence that may be cut within a character, or quote what is no UTF-8: such bytes
+ * become '?'. */
+void json_append_sentence(struct buffer *out, const char *text);
 /* Append a value, compact. */
 void json_append_value(struct buffer *out, const json_t *value);
 

@@ -269,7 +269,7 @@ static void check_probes(const struct check *check, struct buffer *out)
                       probe->name);
         if (r < 0) {
             buffer_append_text(&list, "\"error\":");
-            json_append_string(&list, error.message, strlen(error.message));
+            json_append_sentence(&list, error.message);
         } else {
             buffer_printf(&list, "\"turn\":%u,", turn);
             prefix_write(&verdict, &list);

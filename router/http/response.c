@@ -10,7 +10,6 @@
 #include "proto/base/assert.h"
 #include "proto/base/clock.h"
 #include "proto/base/json.h"
-#include "router/http/token.h"
 
 static const struct {
     int status;
@@ -134,44 +133,21 @@ static const char *error_type(int status)
     }
 }
 
-/* As a JSON string; what is not UTF-8 becomes '?' (a message may quote what a client sent). */
-static void append_string(struct buffer *out, const char *text)
-{
-    struct buffer clean;
-    size_t bytes = strlen(text);
-
-    if (token_utf8_span(text, bytes) == bytes) {
-        json_append_string(out, text, bytes);
-        return;
-    }
-    buffer_init(&clean, bytes);
-    for (size_t at = 0; at < bytes; at++) {
-        size_t span = token_utf8_span(text + at, bytes - at);
-
-        buffer_append(&clean, text + at, span);
-        at += span;
-        if (at < bytes)
-            buffer_append_char(&clean, '?');
-    }
-    json_append_string(out, clean.data, clean.bytes);
-    buffer_done(&clean);
-}
-
 static void append_string_or_null(struct buffer *out, const char *text)
 {
     if (text == NULL)
         buffer_append_text(out, "null");
     else
-        append_string(out, text);
+        json_append_sentence(out, text);
 }
 
 void http_response_error(struct buffer *out, int status, const char *code, const char *param,
                          const char *message)
 {
     buffer_append_text(out, "{\"error\":{\"message\":");
-    append_string(out, message);
+    json_append_sentence(out, message);
     buffer_append_text(out, ",\"type\":");
-    append_string(out, error_type(status));
+    json_append_sentence(out, error_type(status));
     buffer_append_text(out, ",\"param\":");
     append_string_or_null(out, param);
     buffer_append_text(out, ",\"code\":");

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "proto/base/utf8.h"
 #include "router/http/token.h"
 
 /* Where the path of an absolute-form begins; NULL: no absolute-form. An empty path means "/". */
@@ -48,7 +49,7 @@ static const char *decode_path(char *path, uint32_t *ret_segment)
         *out++ = c;
     }
     *out = '\0';
-    if (token_utf8_span(path, (size_t)(out - path)) != (size_t)(out - path))
+    if (utf8_span(path, (size_t)(out - path)) != (size_t)(out - path))
         return "The path is not UTF-8.";
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* token.h - the small texts of HTTP: character classes, lists, UTF-8.
+/* token.h - the small texts of HTTP: character classes, lists.
  *
  * Pure functions over the caller's bytes. Thread: any. */
 #ifndef REFRAIN_ROUTER_HTTP_TOKEN_H
@@ -33,7 +33,5 @@ int token_hex(char c);                 /* 0..15, or -1 */
 const char *http_list_next(const char **list, size_t *ret_bytes);
 /* Is `token` an element of `list`? Any case. */
 bool http_list_has(const char *list, const char *token);
-/* How many bytes from the first on are valid UTF-8. */
-size_t token_utf8_span(const char *text, size_t bytes);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/buffer.h"
+#include "proto/base/utf8.h"
 #include "router/http/parser.h"
 #include "router/http/token.h"
 
@@ -17,7 +18,7 @@ static void check_head(const struct http_parser *p)
 
     ASSERT(token_is_name(http_parser_method(p)));
     ASSERT(*path == '/' || strcmp(path, "*") == 0);
-    ASSERT(token_utf8_span(path, strlen(path)) == strlen(path));
+    ASSERT(utf8_span(path, strlen(path)) == strlen(path));
     ASSERT(http_parser_segment(p) >= path);
     ASSERT(http_parser_segment(p) <= path + strlen(path));
     ASSERT(p->head_used <= p->head_bytes && p->head_bytes <= p->limits.head_bytes_max);

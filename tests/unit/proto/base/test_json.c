@@ -331,6 +331,22 @@ static void test_parse_when_given_the_public_suite_agrees_with_it(void **state)
     assert_int_equal(counts[2], 35);
 }
 
+static void test_append_sentence_when_cut_in_a_character_is_utf8(void **state)
+{
+    struct buffer out;
+    (void)state;
+    buffer_init(&out, 100);
+    json_append_sentence(&out, "caf\xc3\xa9 \xe2\x82\xac");
+    assert_string_equal(out.data, "\"caf\xc3\xa9 \xe2\x82\xac\"");
+    buffer_clear(&out);
+    json_append_sentence(&out, "a\xe2\x82 \"b\xff\"");
+    assert_string_equal(out.data, "\"a?? \\\"b?\\\"\"");
+    buffer_clear(&out);
+    json_append_sentence(&out, "cut \xe2\x82");
+    assert_string_equal(out.data, "\"cut ??\"");
+    buffer_done(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_append_value_when_nested_keeps_order_and_text),
         cmocka_unit_test(test_append_string_when_every_ascii_byte_stands_in_it_reads_back),
         cmocka_unit_test(test_append_value_when_the_buffer_is_full_says_so_at_the_end),
+        cmocka_unit_test(test_append_sentence_when_cut_in_a_character_is_utf8),
         cmocka_unit_test(test_parse_when_given_the_public_suite_agrees_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
