@@ -227,6 +227,8 @@ int models_maker(struct models *models, const struct served_model *model,
         template_cache_get(models->request_templates, request->chat_template,
                            request->chat_template_bytes, &maker.chat_template, &err) < 0)
         return api_error_bad(error, "chat_template", "'chat_template': %s.", err.text);
+    if (request->chat_template_bytes > 0)
+        maker.tool_template = NULL; /* the client's is for all its chats */
     *ret_maker = maker;
     return 0;
 }

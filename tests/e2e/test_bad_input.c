@@ -70,7 +70,7 @@ static const struct bad_field chat_fields[] = {
     {"\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "at most 20"},
     {"\"top_logprobs\":2", "top_logprobs", "needs 'logprobs'"},
     {"\"n\":0", "n", "at least 1"},
-    {"\"n\":17", "n", "at most 16"},
+    {"\"n\":129", "n", "at most 128"},
     {"\"n\":\"2\"", "n", "integer"},
     {"\"stream\":\"yes\"", "stream", "true or false"},
     {"\"stream\":1", "stream", "true or false"},
