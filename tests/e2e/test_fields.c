@@ -606,8 +606,8 @@ static void test_a_trusted_template_of_a_client_makes_the_prompt(void **state)
 
     static const char *const bad[] = {
         "{% if %}",
-        "{% for i in range(100000) %}{% for j in range(100000) %}{{ i }}{% endfor %}"
-        "{% endfor %}",
+        ("{% for i in range(100000) %}{% for j in range(100000) %}{{ i }}{% endfor %}"
+         "{% endfor %}"),
         "{{ raise_exception('not today') }}"};
     static const char *const params[] = {"chat_template", "messages", "messages"};
     for (size_t i = 0; i < 3; i++) {

@@ -326,12 +326,27 @@ static void test_other_worker_then_evicted(void **state)
     json_decref(body);
 }
 
+/* Whose prompt is scored asked for all of it to be computed; a completion says so, too. */
+static void test_reuse_off(void **state)
+{
+    json_t *body = opening("You are kind to travellers.", "Score. " WORDS);
+    json_t *first = ask(&cluster, body, 200);
+    (void)state;
+    go_on(body, first, "And then?");
+    json_object_set_new(body, "prompt_logprobs", json_integer(0));
+    json_t *second = ask(&cluster, body, 200);
+    assert_string_equal(cause_of(second), "reuse_off");
+    json_decref(first);
+    json_decref(second);
+    json_decref(body);
+}
+
 static void test_every_cause_was_counted(void **state)
 {
-    static const char *const causes[] = {
-        "first_turn",  "salt_changed",      "tools_changed", "system_changed", "message_edited",
-        "history_cut", "template_unstable", "retokenized",   "other_worker",   "evicted",
-        "none"};
+    static const char *const causes[] = {"first_turn",        "salt_changed",   "tools_changed",
+                                         "system_changed",    "message_edited", "history_cut",
+                                         "template_unstable", "retokenized",    "other_worker",
+                                         "evicted",           "reuse_off",      "none"};
     (void)state;
     for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
         char label[64];
@@ -573,6 +588,7 @@ int main(void)
         cmocka_unit_test(test_template_unstable),
         cmocka_unit_test(test_retokenized),
         cmocka_unit_test(test_other_worker_then_evicted),
+        cmocka_unit_test(test_reuse_off),
         cmocka_unit_test(test_every_cause_was_counted),
         cmocka_unit_test(test_a_cut_is_stable_over_twelve_turns),
         cmocka_unit_test(test_a_stream_says_it_in_its_last_chunk),

@@ -13,6 +13,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static void check(const struct api_request *request)
 {
     ASSERT(request->n >= 1 && request->n <= API_N_MAX);
+    ASSERT(request->best_of >= request->n && request->best_of <= API_N_MAX);
+    ASSERT(!request->beam_search || (request->n <= API_BEAMS_MAX && !request->stream));
+    ASSERT(!request->logprob_ids || (request->logprobs > 0 && request->logprob_ids_count > 0));
+    ASSERT(request->logprob_ids_count <= LOGPROB_IDS_MAX);
+    ASSERT(request->repetition_max <= REPETITION_PATTERN_MAX);
+    ASSERT(request->repetition_max == 0 ||
+           (request->repetition_count >= 2 && request->repetition_min >= 1 &&
+            request->repetition_min <= request->repetition_max));
     ASSERT(request->stop_count <= API_STOP_MAX && request->stop_ids_count <= API_STOP_IDS_MAX);
     ASSERT(request->logprobs <= API_TOP_LOGPROBS_MAX + 1);
     ASSERT(!(request->temperature < 0) && !isinf(request->temperature));
