@@ -28,8 +28,8 @@ int process_default_run_dir(char *ret_path, size_t path_max);
 int process_make_private_dir(const char *path, struct errmsg *err);
 /* Number of usable CPUs (sched_getaffinity and cgroup v2 cpu.max, rounded up), at least 1. */
 unsigned process_cpus(void);
-/* Memory that this process may have: the machine's, or the limit of its cgroup (v2, memory.max)
- * where that is less; and what of it is available now. 0: not known. */
+/* Memory that this process may have: the machine's, or the limit of its cgroup where that
+ * is less; and what of it is available now. 0: not known. */
 void process_memory(uint64_t *ret_bytes_max, uint64_t *ret_bytes_available);
 
 #endif

@@ -46,40 +46,54 @@ static uint64_t cpus_of_level(const char *folder)
     return cpus;
 }
 
-/* Bytes of one level; 0: no limit. */
-static uint64_t memory_of_level(const char *folder)
+/* The number in a file of one level; 0: none ("max"), or no such file. */
+static uint64_t bytes_of_file(const char *folder, const char *name)
 {
     char path[4200];
     unsigned long long bytes = 0;
     FILE *file;
 
-    (void)snprintf(path, sizeof(path), "%s/memory.max", folder);
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
     file = fopen(path, "re");
     if (file == NULL)
         return 0;
     if (fscanf(file, "%llu", &bytes) != 1)
-        bytes = 0; /* "max" */
+        bytes = 0;
     (void)fclose(file);
     return bytes;
 }
 
-/* The smallest limit from our group up to the root; 0: none. cgroup v2 only. */
-static uint64_t smallest_limit(uint64_t (*limit_of_level)(const char *folder))
+static uint64_t memory_of_level(const char *folder)
 {
-    char folder[4096] = CGROUP_ROOT;
+    return bytes_of_file(folder, "memory.max");
+}
+
+static uint64_t memory_of_level_v1(const char *folder)
+{
+    return bytes_of_file(folder, "memory.limit_in_bytes");
+}
+
+/* The smallest limit from our group up to `root`; 0: none. key: what stands before our group's path
+ * in /proc/self/cgroup ("0::" for v2). */
+static uint64_t smallest_limit(const char *root, const char *key,
+                               uint64_t (*limit_of_level)(const char *folder))
+{
+    char folder[4200];
     char line[4000];
     uint64_t smallest = 0;
     FILE *file = fopen("/proc/self/cgroup", "re");
 
     if (file == NULL)
         return 0;
+    (void)snprintf(folder, sizeof(folder), "%s", root);
     while (fgets(line, sizeof(line), file) != NULL) {
+        const char *at = strstr(line, key);
         line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::/", 4) == 0)
-            (void)snprintf(folder, sizeof(folder), CGROUP_ROOT "%s", line + 3);
+        if (at != NULL && at[strlen(key)] == '/')
+            (void)snprintf(folder, sizeof(folder), "%s%s", root, at + strlen(key));
     }
     (void)fclose(file);
-    while (strlen(folder) >= strlen(CGROUP_ROOT)) {
+    while (strlen(folder) >= strlen(root)) {
         uint64_t limit = limit_of_level(folder);
 
         if (limit > 0 && (smallest == 0 || limit < smallest))
@@ -92,7 +106,7 @@ static uint64_t smallest_limit(uint64_t (*limit_of_level)(const char *folder))
 unsigned process_cpus(void)
 {
     unsigned cpus = cpus_of_affinity();
-    uint64_t quota = smallest_limit(cpus_of_level);
+    uint64_t quota = smallest_limit(CGROUP_ROOT, "0::", cpus_of_level);
 
     return quota > 0 && quota < cpus ? (unsigned)quota : cpus;
 }
@@ -119,8 +133,11 @@ void process_memory(uint64_t *ret_bytes_max, uint64_t *ret_bytes_available)
 {
     uint64_t machine = meminfo("MemTotal");
     uint64_t available = meminfo("MemAvailable");
-    uint64_t limit = smallest_limit(memory_of_level);
+    uint64_t limit = smallest_limit(CGROUP_ROOT, "0::", memory_of_level);
+    uint64_t older = smallest_limit(CGROUP_ROOT "/memory", ":memory:", memory_of_level_v1);
 
+    if (older > 0 && (limit == 0 || older < limit))
+        limit = older; /* where there is none it says about 2^63 */
     *ret_bytes_max = limit > 0 && (limit < machine || machine == 0) ? limit : machine;
     *ret_bytes_available = available < *ret_bytes_max ? available : *ret_bytes_max;
 }
