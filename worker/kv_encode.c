@@ -51,6 +51,20 @@ static void pack_name(struct encoder *encoder, const char *name)
         pack_text(encoder, name);
 }
 
+/* The old arrays have no place for it. */
+static size_t group_fields(const struct encoder *encoder)
+{
+    return encoder->encoding->windows && !encoder->encoding->arrays ? 1 : 0;
+}
+
+static void pack_group(struct encoder *encoder)
+{
+    if (group_fields(encoder) == 0)
+        return;
+    pack_name(encoder, "group_idx");
+    (void)msgpack_pack_uint32(&encoder->packer, 0);
+}
+
 static bool continues(const struct output_stored *before, const struct output_stored *block)
 {
     return block_hash_equal(before->hash, block->parent);
@@ -71,7 +85,7 @@ static void pack_stored(struct encoder *encoder, uint32_t first, uint32_t count)
     msgpack_packer *packer = &encoder->packer;
 
     /* An array keeps the place of lora_id, which vLLM has before medium. */
-    pack_head(encoder, "BlockStored", encoder->encoding->arrays ? 6 : 5);
+    pack_head(encoder, "BlockStored", encoder->encoding->arrays ? 6 : 5 + group_fields(encoder));
     pack_name(encoder, "block_hashes");
     (void)msgpack_pack_array(packer, count);
     for (uint32_t i = 0; i < count; i++)
@@ -91,18 +105,20 @@ static void pack_stored(struct encoder *encoder, uint32_t first, uint32_t count)
         (void)msgpack_pack_nil(packer);
     pack_name(encoder, "medium");
     pack_text(encoder, "GPU");
+    pack_group(encoder);
 }
 
 static void pack_removed(struct encoder *encoder)
 {
     const struct output *output = encoder->output;
-    pack_head(encoder, "BlockRemoved", 2);
+    pack_head(encoder, "BlockRemoved", 2 + group_fields(encoder));
     pack_name(encoder, "block_hashes");
     (void)msgpack_pack_array(&encoder->packer, output->removed_count);
     for (uint32_t i = 0; i < output->removed_count; i++)
         pack_hash(encoder, &output->removed[i]);
     pack_name(encoder, "medium");
     pack_text(encoder, "GPU");
+    pack_group(encoder);
 }
 
 void kv_encode_batch(const struct kv_encoding *encoding, const struct output *output, double ts,

@@ -212,23 +212,25 @@ static int open_sockets(struct kv_publisher *publisher, uint32_t group, bool ins
     return r;
 }
 
-int kv_publisher_new(const char *config, uint32_t group, bool insecure_tcp,
+int kv_publisher_new(const struct kv_publisher_settings *settings,
                      struct kv_publisher **ret_publisher, struct errmsg *err)
 {
     struct kv_publisher *publisher = NULL;
     struct config read = {0};
-    int r = config != NULL ? read_config(config, &read, err) : 0;
+    int r = settings->config != NULL ? read_config(settings->config, &read, err) : 0;
 
     if (r < 0)
         return r;
     if (read.enabled && !read.silent) {
         publisher = mem_zalloc(sizeof(*publisher));
         publisher->config = read;
-        publisher->encoding = (struct kv_encoding){
-            .arrays = read.arrays, .int_hashes = read.int_hashes, .group = group};
+        publisher->encoding = (struct kv_encoding){.arrays = read.arrays,
+                                                   .int_hashes = read.int_hashes,
+                                                   .group = settings->group,
+                                                   .windows = settings->windows};
         publisher->ring = mem_calloc((size_t)read.buffer_steps, sizeof(*publisher->ring));
         buffer_init(&publisher->batch, BATCH_BYTES_MAX);
-        r = open_sockets(publisher, group, insecure_tcp, err);
+        r = open_sockets(publisher, settings->group, settings->insecure_tcp, err);
         if (r < 0) {
             kv_publisher_free(publisher);
             return r;

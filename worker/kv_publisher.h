@@ -24,9 +24,16 @@
 
 struct kv_publisher;
 
-/* config: the JSON, NULL or disabled there: *ret_publisher is NULL, and that is fine for all calls
- * below. -EINVAL: *err names the field; errno of ZeroMQ. */
-int kv_publisher_new(const char *config, uint32_t group, bool insecure_tcp,
+struct kv_publisher_settings {
+    const char *config; /* the JSON, or NULL */
+    uint32_t group;
+    bool insecure_tcp;
+    bool windows; /* layers of the model slide */
+};
+
+/* NULL or disabled in its config: *ret_publisher is NULL, and that is fine for all calls below.
+ * -EINVAL: *err names the field; errno of ZeroMQ. */
+int kv_publisher_new(const struct kv_publisher_settings *settings,
                      struct kv_publisher **ret_publisher, struct errmsg *err);
 void kv_publisher_free(struct kv_publisher *publisher);
 /* An output of the engine; all but OUTPUT_KV are ignored. Never waits. */

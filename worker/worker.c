@@ -105,6 +105,16 @@ static uint64_t file_bytes(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
 }
 
+static void note_windows(const struct worker_settings *settings, const struct model_config *config)
+{
+    if (!settings->whole_windows && worker_whole_windows(settings) &&
+        layer_groups_of(config, false).window > 0)
+        log_warn("start_check",
+                 "note=\"layers with a sliding window keep all of their KV, not %u tokens of it: "
+                 "--host-tier-memory and --disk-tier-path take whole blocks\"",
+                 config->window);
+}
+
 static int check_start(struct worker *worker, struct errmsg *err)
 {
     const struct worker_settings *settings = worker->settings;
@@ -127,6 +137,7 @@ static int check_start(struct worker *worker, struct errmsg *err)
         return r;
     for (uint32_t i = 0; i < plan.notes_count; i++)
         log_warn("start_check", "note=\"%s\"", plan.notes[i].text);
+    note_windows(settings, config);
     worker->info.pool = plan.pool;
     worker->info.step_tokens_max = plan.step_tokens_max;
     return 0;
@@ -427,8 +438,10 @@ static int start_serving(struct worker *worker, struct errmsg *err)
     context->link = worker->link;
     context->metrics = worker->metrics;
     worker->io_settings.step_timeout_ms = worker->settings->step_timeout_ms;
-    r = kv_publisher_new(worker->settings->kv_events_config, worker->settings->group,
-                         worker->settings->insecure_tcp, &worker->io_settings.publisher, err);
+    const struct kv_publisher_settings events = {
+        worker->settings->kv_events_config, worker->settings->group, worker->settings->insecure_tcp,
+        worker->model->groups.window > 0};
+    r = kv_publisher_new(&events, &worker->io_settings.publisher, err);
     if (r < 0)
         return r;
     log_start(worker);

@@ -78,6 +78,18 @@ static void test_events_are_maps_with_a_type(void **state)
     mem_free(text);
 }
 
+static void test_events_name_their_group_of_layers_where_some_slide(void **state)
+{
+    char *text = printed(&(struct kv_encoding){.int_hashes = true, .windows = true});
+    (void)state;
+    expect(text, "1015], \"block_size\"=>16, \"medium\"=>\"GPU\", \"group_idx\"=>0}");
+    expect(text, "\"block_hashes\"=>[7, 9], \"medium\"=>\"GPU\", \"group_idx\"=>0}");
+    mem_free(text);
+    text = printed(&(struct kv_encoding){.arrays = true, .int_hashes = true, .windows = true});
+    expect(text, "1015], 16, nil, \"GPU\"]");
+    mem_free(text);
+}
+
 static void test_events_are_arrays_when_asked_for(void **state)
 {
     char *text = printed(&(struct kv_encoding){.arrays = true, .int_hashes = true});
@@ -138,7 +150,8 @@ static void test_bad_settings_are_named(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct kv_publisher *publisher = NULL;
         struct errmsg err = {""};
-        if (kv_publisher_new(cases[i].json, 0, false, &publisher, &err) >= 0)
+        if (kv_publisher_new(&(struct kv_publisher_settings){.config = cases[i].json}, &publisher,
+                             &err) >= 0)
             fail_msg("taken: %s", cases[i].json);
         assert_null(publisher);
         expect(err.text, cases[i].says);
@@ -154,7 +167,9 @@ static void test_nothing_is_published_unless_it_is_switched_on(void **state)
     for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
         struct kv_publisher *publisher = (struct kv_publisher *)1;
         struct errmsg err;
-        assert_int_equal(kv_publisher_new(off[i], 0, false, &publisher, &err), 0);
+        assert_int_equal(
+            kv_publisher_new(&(struct kv_publisher_settings){.config = off[i]}, &publisher, &err),
+            0);
         assert_null(publisher);
     }
     struct output output = sample();
@@ -216,7 +231,9 @@ static void test_replay_gives_back_what_the_ring_has(void **state)
                    "{\"enable_kv_cache_events\": true, \"endpoint\": \"inproc://pub\", "
                    "\"replay_endpoint\": \"%s\", \"buffer_steps\": 4, \"topic\": \"kv\"}",
                    endpoint);
-    assert_int_equal(kv_publisher_new(config, 0, false, &replay.publisher, &err), 0);
+    assert_int_equal(kv_publisher_new(&(struct kv_publisher_settings){.config = config},
+                                      &replay.publisher, &err),
+                     0);
     for (int i = 0; i < 10; i++)
         kv_publisher_output(replay.publisher, &output);
     replay.context = zmq_ctx_new();
@@ -247,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_events_are_maps_with_a_type),
         cmocka_unit_test(test_events_are_arrays_when_asked_for),
+        cmocka_unit_test(test_events_name_their_group_of_layers_where_some_slide),
         cmocka_unit_test(test_a_reset_that_leaves_nothing_says_so_last),
         cmocka_unit_test(test_hashes_are_their_16_bytes),
         cmocka_unit_test(test_bad_settings_are_named),
