@@ -19,8 +19,8 @@
 struct kv_encoding {
     bool arrays, int_hashes;
     uint32_t group; /* data_parallel_rank */
-    /* Layers of the model slide: events of maps say group_idx 0, the first group of layers. Window
-     * blocks are not told of: they hang on blocks, and what is missing of them is computed again. */
+    /* Layers of the model slide: maps say group_idx 0, the first group of layers. Window blocks are
+     * not told of: they hang on blocks, and what is missing of them is computed again. */
     bool windows;
 };
 

@@ -76,6 +76,15 @@ static inline void wm_on_evict(void *user, const struct block_evicted *evicted)
     m->blocks[evicted->id] = (struct wm_block){.windowed = false};
 }
 
+/* A tail whose tokens a newer block has. */
+static inline void wm_on_superseded(void *user, uint32_t id)
+{
+    struct window_model *m = user;
+
+    ASSERT(m->blocks[id].holders == 0);
+    m->blocks[id] = (struct wm_block){.windowed = false};
+}
+
 static inline void wm_give_up_oldest(struct window_model *m)
 {
     uint32_t victim = BLOCK_NONE;
@@ -155,17 +164,6 @@ static inline const uint32_t *wm_ids(const struct wm_sequence *seq, uint32_t blo
     return seq->ids + (size_t)block * BLOCK_TOKENS;
 }
 
-/* A tail whose tokens a newer block has is EMPTY without a word. */
-static inline void wm_forget_superseded(struct window_model *m)
-{
-    for (uint32_t id = 0; id < m->blocks_total; id++) {
-        if (!m->blocks[id].windowed || block_pool_state(m->pool, id) != BLOCK_EMPTY)
-            continue;
-        ASSERT(m->blocks[id].holders == 0);
-        m->blocks[id] = (struct wm_block){.windowed = false};
-    }
-}
-
 /* Take what lies ahead, up to block `end`. */
 static inline void wm_cover(struct window_model *m, struct wm_sequence *seq, uint32_t end)
 {
@@ -227,7 +225,6 @@ static inline void wm_op_compute(struct window_model *m, struct wm_sequence *seq
         uint32_t id = seq->table.ids[full];
         block_pool_seal(m->pool, id, wm_parent(seq, full), seq->hashes[full], wm_ids(seq, full),
                         full == 0, BLOCK_TOKENS);
-        wm_forget_superseded(m);
         if (block_pool_state(m->pool, id) == BLOCK_PRIVATE)
             wm_mend(m, seq, full);
     }
@@ -241,7 +238,6 @@ static inline void wm_op_drop(struct window_model *m, struct wm_sequence *seq)
     if (tail > 0 && wm_draw(m, 4) > 0)
         block_pool_seal_tail(m->pool, seq->table.ids[full], wm_parent(seq, full), wm_ids(seq, full),
                              tail, full == 0, tail);
-    wm_forget_superseded(m);
     for (uint32_t i = seq->table.window_end; i-- > seq->table.window_first;)
         wm_release(m, seq->table.ids[i], false);
     block_table_drop(&seq->table, m->pool);
@@ -398,7 +394,8 @@ static inline void wm_init(struct window_model *m, const struct block_pool_setti
     m->tokens = wanted->window_tokens;
     m->draw = draw;
     m->user = user;
-    settings.events = (struct block_events){.on_evict = wm_on_evict, .evict_user = m};
+    settings.events = (struct block_events){
+        .on_evict = wm_on_evict, .on_superseded = wm_on_superseded, .tier_user = m};
     for (uint32_t i = 0; i < WM_SEQUENCES; i++) {
         struct wm_sequence *seq = &m->sequences[i];
         seq->root = (struct block_hash){i == 0, 1};
