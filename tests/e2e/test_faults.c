@@ -101,6 +101,55 @@ static void test_requests_right_after_a_kill_are_answered_by_the_other_group(voi
     cluster_assert_idle(&cluster);
 }
 
+static bool is_busy(void *user)
+{
+    struct worker_view *busy = user, workers[WORKERS_MAX];
+    size_t count = cluster_workers(&cluster, workers);
+
+    for (size_t i = 0; i < count; i++) {
+        *busy = workers[i];
+        if (workers[i].inflight > 0)
+            return true;
+    }
+    return false;
+}
+
+static json_t *beam_body(void)
+{
+    json_t *body = completion_body(cluster.model, "th e answ", 300);
+    json_object_set_new(body, "use_beam_search", json_true());
+    json_object_set_new(body, "ignore_eos", json_true());
+    json_object_set_new(body, "n", json_integer(4));
+    return body;
+}
+
+/* Each step is a request of its own: those that were lost are asked again at the other group. */
+static void test_beams_go_on_when_their_group_dies(void **state)
+{
+    struct chat alone, hurt;
+    struct worker_view victim;
+    (void)state;
+
+    chat_init(&alone, cluster.url, COMPLETION_PATH, beam_body());
+    chat_send(&alone);
+    assert_int_equal(alone.status, 200);
+    chat_init(&hurt, cluster.url, COMPLETION_PATH, beam_body());
+    struct chat_crowd *crowd = chat_crowd_start(&hurt, 1, 1);
+    assert_true(poll_until(is_busy, &victim, 20000));
+    assert_int_equal(kill(victim.pids[0], SIGKILL), 0);
+    chat_crowd_join(crowd);
+    if (hurt.status != 200)
+        fail_msg("status %d %s%s", hurt.status, hurt.failure, hurt.error_message);
+    assert_string_equal(hurt.text, alone.text);
+    assert_int_equal(hurt.completion_tokens, 4 * 300);
+    assert_true(cluster_metric(&cluster, "refrain_router_retries_total", "", NULL) >= 1);
+    chat_done(&alone);
+    chat_done(&hurt);
+    (void)fault_await_restart(&cluster, &victim);
+    cluster_await_ready(&cluster, 2, RESTART_DEADLINE_MS);
+    cluster_assert_idle(&cluster);
+}
+
 struct router_watch {
     pid_t before;
 };
@@ -232,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_kill_of_rank_one_ends_its_group_and_it_comes_back),
         cmocka_unit_test(test_kill_of_rank_zero_ends_its_group_and_it_comes_back),
         cmocka_unit_test(test_requests_right_after_a_kill_are_answered_by_the_other_group),
+        cmocka_unit_test(test_beams_go_on_when_their_group_dies),
         cmocka_unit_test(test_kill_of_the_router_keeps_the_port_and_the_workers),
         cmocka_unit_test(test_a_stopped_worker_is_called_silent_and_taken_back),
         cmocka_unit_test(test_a_second_up_in_the_same_folder_is_refused_and_takes_nothing_away),
