@@ -86,6 +86,15 @@ static void append_model(struct buffer *out, const struct worker_info *info)
                   (unsigned long long)worker_info_kv_bytes(info));
 }
 
+static void append_tiers(struct buffer *out, const struct worker_settings *settings)
+{
+    buffer_printf(out, ",\"host_tier_bytes\":%llu,\"disk_tier_bytes\":%llu",
+                  (unsigned long long)settings->host_tier_bytes,
+                  (unsigned long long)settings->disk_tier_bytes);
+    if (settings->disk_tier_path != NULL)
+        append_text(out, "disk_tier_path", settings->disk_tier_path);
+}
+
 static void show_info(struct admin_context *context, const struct admin_call *call)
 {
     const struct worker_info *info = context->info;
@@ -96,6 +105,7 @@ static void show_info(struct admin_context *context, const struct admin_call *ca
                   info->rank, info->settings->ranks, (int)getpid());
     append_model(&out, info);
     append_text(&out, "admin_socket", info->admin_path);
+    append_tiers(&out, info->settings);
     if (context->engine != NULL) {
         buffer_append_text(&out, ",\"pids\":[");
         for (uint32_t rank = 0; rank < info->settings->ranks; rank++)

@@ -23,6 +23,8 @@ void exact_counts_add(struct exact_counts *to, const struct exact_counts *from)
     to->cancels += from->cancels;
     to->tier_stores += from->tier_stores;
     to->tier_loads += from->tier_loads;
+    to->disk_stores += from->disk_stores;
+    to->disk_loads += from->disk_loads;
 }
 
 void exact_counts_print(const struct exact_counts *c, uint32_t differ, FILE *out)
@@ -35,8 +37,10 @@ void exact_counts_print(const struct exact_counts *c, uint32_t differ, FILE *out
                   "%" PRIu64 " preemptions, %" PRIu64 " evictions, %" PRIu64 " holds, %" PRIu64
                   " cancelled, %" PRIu64 " runs alone, %" PRIu64 " positions of prompts\n",
                   c->preemptions, c->evictions, c->holds, c->cancels, c->alone, c->scored);
-    (void)fprintf(out, "host tier: %" PRIu64 " blocks stored, %" PRIu64 " loaded\n", c->tier_stores,
-                  c->tier_loads);
+    (void)fprintf(out,
+                  "host tier: %" PRIu64 " blocks stored, %" PRIu64 " loaded; disk tier: %" PRIu64
+                  ", %" PRIu64 "\n",
+                  c->tier_stores, c->tier_loads, c->disk_stores, c->disk_loads);
     (void)fprintf(out,
                   "%" PRIu64 " schedules, %" PRIu64 " sequences, %" PRIu64
                   " positions compared, %u differ\n",

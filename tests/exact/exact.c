@@ -25,6 +25,7 @@
 #define SEQUENCES_MAX 8u
 #define BLOCKS_MAX 96u /* of a schedule's pool */
 #define HOST_BLOCKS_MAX 32u
+#define FILES_MAX 64u
 #define WINDOW_BLOCKS_MAX 48u
 #define BLOCKS_ALONE (CONTEXT_TOKENS_MAX / BLOCK_TOKENS + 2)
 #define STEPS_MAX 100000u
@@ -263,6 +264,26 @@ static void draw_windows(const struct exact *exact, struct schedule *schedule,
         draw_rounds(schedule, random);
 }
 
+/* Host memory, disk, or both; mostly so that blocks leave the pool and come back. */
+static void draw_tiers(const struct exact *exact, struct schedule *schedule, struct random *random)
+{
+    struct engine_settings *engine = &schedule->engine;
+    uint32_t tiers = draw(random, 4); /* 0, 1: host; 2: disk; 3: both */
+    uint32_t host_blocks = 1 + draw(random, tiers == 3 ? 4 : HOST_BLOCKS_MAX);
+    uint32_t files = TIER_DISK_BUFFERS_MIN + draw(random, FILES_MAX);
+
+    if (tiers != 2)
+        engine->host_tier_bytes = ranks_host_bytes(exact->ranks, host_blocks);
+    if (tiers >= 2) {
+        engine->disk = ranks_disk(exact->ranks, files);
+        engine->disk_wait_ms = 60000;
+    }
+    if (draw(random, 4) > 0) {
+        draw_rounds(schedule, random);
+        engine->blocks = longest_of(exact, schedule) + draw(random, 3);
+    }
+}
+
 static void draw_schedule(const struct exact *exact, uint32_t number, struct schedule *schedule)
 {
     struct random random = random_of(exact, 's', number);
@@ -283,13 +304,8 @@ static void draw_schedule(const struct exact *exact, uint32_t number, struct sch
         draw_windows(exact, schedule, &random);
         return;
     }
-    if (!engine->prefix_caching || draw(&random, 2) == 0)
-        return;
-    engine->host_tier_bytes = ranks_host_bytes(exact->ranks, 1 + draw(&random, HOST_BLOCKS_MAX));
-    if (draw(&random, 2) == 0) {
-        draw_rounds(schedule, &random);
-        engine->blocks = longest_of(exact, schedule) + draw(&random, 3);
-    }
+    if (engine->prefix_caching && draw(&random, 2) == 0)
+        draw_tiers(exact, schedule, &random);
 }
 
 static void compare_row(struct play *play, uint32_t part, uint32_t position, const float *logits)
@@ -407,7 +423,26 @@ static void count_end(struct exact *exact, const struct play *play)
         tier_get_counts(play->engine->tier, &tier);
         counts->tier_stores += tier.stores_total;
         counts->tier_loads += tier.hits_total;
+        counts->disk_stores += tier.disk.stores_total;
+        counts->disk_loads += tier.disk.loads_total;
     }
+}
+
+/* No file is left for the next schedule. */
+static int empty_tiers(struct play *play, struct errmsg *err)
+{
+    struct tier *tier = play->engine->tier;
+    int r = 0;
+
+    if (tier == NULL)
+        return 0;
+    (void)tier_reset(tier);
+    for (uint32_t step = 0; r == 0 && tier_busy(tier); step++) {
+        ASSERT(step < STEPS_MAX);
+        r = play_step(play, err);
+    }
+    tier_check(tier);
+    return r;
 }
 
 /* --- differences ----------------------------------------------------------------------------- */
@@ -484,6 +519,8 @@ int exact_run(struct exact *exact, uint32_t number, struct errmsg *err)
     play.user = exact;
     r = play_all(exact, &play, &schedule, err);
     count_end(exact, &play);
+    if (r == 0 && !exact->difference.found)
+        r = empty_tiers(&play, err);
     play_close(&play);
     return r == 0 && exact->difference.found ? tell_difference(exact, &play, number, err) : r;
 }

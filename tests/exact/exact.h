@@ -3,8 +3,8 @@
  *   world     requests that share prefixes; each is computed alone, cache off, and the bits of its
  *             logits are kept as hashes
  *   schedule  some of them arrive at one engine: small pool, small steps, cache, evictions,
- *             preemptions, cancels, a host tier. Each row of logits must have the bits of the run
- * alone
+ *             preemptions, cancels, host and disk tiers. Each row of logits must have the
+ *             bits of the run alone
  *
  * The engine is the worker's own (commands, turns, outputs), driven by the caller's thread; the
  * other ranks are threads. A row is looked at between the forward pass and the sampler: programs
@@ -43,6 +43,7 @@ struct exact_counts {
     uint64_t cancels;
     uint64_t window_evictions;        /* blocks */
     uint64_t tier_stores, tier_loads; /* blocks, to and from the host tier */
+    uint64_t disk_stores, disk_loads; /* files written, blocks that came from files */
 };
 
 /* 0; the loader's, the backend's or the group's error. */

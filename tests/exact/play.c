@@ -78,8 +78,10 @@ int __wrap_rank_model_forward(struct rank_model *model, const struct step_descri
                               float *ret_logits)
 {
     int r = __real_rank_model_forward(model, descriptor, ret_logits);
-    if (r == 0 && ret_logits != NULL) /* NULL: another rank's thread, or no step of an engine */
+    if (r == 0 && ret_logits != NULL) { /* NULL: another rank's thread, or no step of an engine */
         look(at_work, ret_logits);
+        ranks_await_disk(at_work->ranks, descriptor);
+    }
     return r;
 }
 

@@ -2,12 +2,17 @@
 #include "tests/exact/ranks.h"
 
 #include <errno.h>
+#include <ftw.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
 #include "worker/engine/follower.h"
 
+#define DISK_BUFFERS 32u
 #define LOAD_TIMEOUT_MS (10 * 60 * 1000)
 
 static int load(struct ranks_of *ranks, uint32_t rank, struct group *group,
@@ -119,6 +124,42 @@ uint64_t ranks_host_bytes(const struct ranks_of *ranks, uint32_t host_blocks)
     return (uint64_t)host_blocks * rank_model_block_bytes(ranks->model);
 }
 
+struct disk_limits ranks_disk(const struct ranks_of *ranks, uint32_t files)
+{
+    uint64_t block_bytes = rank_model_block_bytes(ranks->model);
+    return (struct disk_limits){.path = ranks->disk_path,
+                                .size_bytes = (files + 1) * (block_bytes + 8192),
+                                .buffer_bytes = DISK_BUFFERS * block_bytes,
+                                .fingerprint = "exact"};
+}
+
+void ranks_await_disk(const struct ranks_of *ranks, const struct step_descriptor *descriptor)
+{
+    for (uint32_t i = 0; i < descriptor->disk_ops_count; i++) {
+        const struct step_disk_op *op = &descriptor->disk_ops[i];
+        for (uint32_t rank = 0; rank < ranks->settings.ranks; rank++) {
+            const uint32_t *done = ranks->group != NULL ? group_tier_done(ranks->group, rank)
+                                                        : ranks->model->tier_done;
+            enum tier_io_result result;
+            while (!tier_io_is_done(&done[op->token], op->ticket, &result))
+                (void)sched_yield();
+        }
+    }
+}
+
+static void open_disk(struct ranks_of *ranks)
+{
+    (void)snprintf(ranks->disk_path, sizeof(ranks->disk_path), "/tmp/refrain-exact-XXXXXX");
+    char *made = mkdtemp(ranks->disk_path);
+    ASSERT(made != NULL);
+    ranks->limits.disk = ranks_disk(ranks, 1024);
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    return remove(path);
+}
+
 int ranks_open(const struct rank_model_settings *settings, const struct rank_limits *limits,
                uint32_t host_blocks, struct ranks_of **ret_ranks, struct errmsg *err)
 {
@@ -130,6 +171,8 @@ int ranks_open(const struct rank_model_settings *settings, const struct rank_lim
     if (r == 0)
         ranks->limits.host_tier_bytes =
             ranks->model->groups.window > 0 ? 0 : ranks_host_bytes(ranks, host_blocks);
+    if (r == 0 && ranks->model->groups.window == 0)
+        open_disk(ranks);
     if (r == 0 && settings->ranks > 1)
         r = start_threads(ranks, err);
     if (r == 0)
@@ -160,5 +203,7 @@ void ranks_close(struct ranks_of *ranks)
     }
     rank_model_close(ranks->model);
     group_free(ranks->group);
+    if (ranks->disk_path[0] != '\0')
+        (void)nftw(ranks->disk_path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     mem_free(ranks);
 }

@@ -9,6 +9,7 @@
 #include "worker/kv/block_pool.h"
 #include "worker/model/decoder.h"
 #include "worker/sample/sampler.h"
+#include "worker/tier/tier_file.h"
 #include "worker/tier/tier_slots.h"
 #include "worker/tp/comm.h"
 
@@ -23,6 +24,7 @@ enum mutant {
     MUTANT_ULP_BY_ROWS,    /* a matmul's last bit depends on the batch */
     MUTANT_ULP_BY_RANK,    /* a sum's last bit is not the same each time */
     MUTANT_TIER_OP_LOST,   /* the last copy to or from the host tier */
+    MUTANT_FILE_BIT,       /* a block that comes back from disk with one bit changed */
     MUTANT_OTHER_DRAW,     /* right logits, another random number */
 };
 
@@ -107,6 +109,22 @@ void __wrap_tier_slots_apply(struct tier_slots *slots, struct backend *backend, 
     __real_tier_slots_apply(slots, backend, kv, ops, count);
 }
 
+enum tier_io_result __real_tier_file_read(const struct tier_fs *fs, int folder,
+                                          const struct tier_identity *identity,
+                                          const struct tier_block *wanted, void *ret_payload);
+enum tier_io_result __wrap_tier_file_read(const struct tier_fs *fs, int folder,
+                                          const struct tier_identity *identity,
+                                          const struct tier_block *wanted, void *ret_payload);
+enum tier_io_result __wrap_tier_file_read(const struct tier_fs *fs, int folder,
+                                          const struct tier_identity *identity,
+                                          const struct tier_block *wanted, void *ret_payload)
+{
+    enum tier_io_result result = __real_tier_file_read(fs, folder, identity, wanted, ret_payload);
+    if (result == TIER_IO_OK && goes_wrong(MUTANT_FILE_BIT))
+        ((uint32_t *)ret_payload)[1] ^= 1u << 22;
+    return result;
+}
+
 int __real_sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
                           struct sample_result *ret_result);
 int __wrap_sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
@@ -160,6 +178,7 @@ static void test_wrong_reuse_is_found(void **state)
     assert_found(MUTANT_MATCH_ONE_MORE, 1, "of 320 logits, the first is");
     assert_found(MUTANT_TAIL_ONE_MORE, 1, "of 320 logits, the first is");
     assert_found(MUTANT_TIER_OP_LOST, 1, "of 320 logits, the first is");
+    assert_found(MUTANT_FILE_BIT, 1, "of 320 logits, the first is");
 }
 
 static void test_last_bits_that_depend_on_others_are_found(void **state)

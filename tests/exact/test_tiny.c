@@ -26,6 +26,7 @@ static void play(const char *model, uint32_t ranks, uint32_t schedules, uint64_t
     struct exact *exact = tiny_open(model, ranks, seed);
     const struct exact_counts *counts = play_all(exact, ranks, schedules);
     assert_true(counts->tier_stores > 0 && counts->tier_loads > 0);
+    assert_true(counts->disk_stores > 0 && counts->disk_loads > 0);
     exact_close(exact);
 }
 

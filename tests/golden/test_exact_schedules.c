@@ -42,6 +42,7 @@ static void test_each_logit_of_200_schedules_has_the_bits_of_the_run_alone(void 
     assert_true(totals.hits > 0 && totals.copies > totals.forks && totals.forks > 0);
     assert_true(totals.holds > 0 && totals.chunks > 0 && totals.cancels > 0);
     assert_true(totals.tier_stores > 0 && totals.tier_loads > 0);
+    assert_true(totals.disk_stores > 0 && totals.disk_loads > 0);
 }
 
 int main(void)

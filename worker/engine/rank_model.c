@@ -75,8 +75,7 @@ static int open_tiers(struct rank_model *model, const struct rank_limits *limits
         return r;
     io.identity = rank_model_tier_identity(model, limits, group);
     io.buffers_count = tiers.disk.buffers;
-    if (block_bytes > 0)
-        io.buffers = model->tier_slots.bytes + tiers.host_slots * block_bytes;
+    io.buffers = model->tier_slots.bytes; /* host slots come behind */
     io.done = group != NULL ? group_tier_done(group, model->shard.rank) : model->tier_done;
     r = tier_folder_open(limits->disk.path, model->shard.rank, &io.folder, err);
     if (r == 0)
@@ -191,7 +190,6 @@ struct tier_settings rank_model_tiers(const struct rank_model *model,
                      : files > 1            ? (uint32_t)files - 1
                                             : 0,
         .buffers = buffers > TIER_DISK_BUFFERS_MAX ? TIER_DISK_BUFFERS_MAX : (uint32_t)buffers,
-        .first_slot = tiers.host_slots,
         .pool_blocks = limits->kv_blocks,
         .ranks = model->shard.ranks,
     };

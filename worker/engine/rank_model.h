@@ -27,7 +27,7 @@ struct rank_model {
     struct weights *weights; /* these from rank_model_load on */
     struct comm *comm;
     struct decoder *decoder;
-    struct tier_slots tier_slots;              /* host slots, then the disk tier's buffers */
+    struct tier_slots tier_slots;              /* the disk tier's buffers, then host slots */
     struct tier_io *tier_io;                   /* NULL: no disk tier */
     uint32_t tier_done[GROUP_TIER_TOKENS_MAX]; /* its words, where there is no group */
     uint64_t tier_ns;                          /* that the tier ops of the last step took */

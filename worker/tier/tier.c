@@ -22,7 +22,7 @@
 
 /* What the last find() found. */
 struct found {
-    uint32_t *slots; /* [sequence_blocks + 1]: host slots, each pinned, or buffers of the disk's */
+    uint32_t *slots; /* [sequence_blocks + 1]: buffers of the disk's, or host slots, each pinned */
     uint32_t count;
     uint32_t asked_blocks;
 };
@@ -102,6 +102,22 @@ static struct tier_block block_of(const struct block_evicted *evicted)
     return block;
 }
 
+/* As tier ops name a host slot: the disk's buffers come first. */
+static uint32_t op_slot_of(const struct tier *tier, uint32_t host_slot)
+{
+    return tier->settings.disk.buffers + host_slot;
+}
+
+static bool is_of_host(const struct tier *tier, uint32_t op_slot)
+{
+    return op_slot >= tier->settings.disk.buffers;
+}
+
+static uint32_t host_slot_of(const struct tier *tier, uint32_t op_slot)
+{
+    return op_slot - tier->settings.disk.buffers;
+}
+
 /* One more copy fits, beside those that the found blocks need. */
 static bool has_op(const struct tier *tier)
 {
@@ -121,7 +137,7 @@ static void store_on_host(struct tier *tier, const struct block_evicted *evicted
     }
     int r = tier_host_take(&tier->host, block, evicted->why == BLOCK_LOST_ABANDONED, &slot, NULL);
     if (r == 0) {
-        add_op(tier, STEP_TIER_STORE, evicted->id, slot);
+        add_op(tier, STEP_TIER_STORE, evicted->id, op_slot_of(tier, slot));
         tier->counts.stores_total++;
     }
     tier->counts.drops_total += r == -ENOSPC;
@@ -164,17 +180,12 @@ void tier_watch_pool(struct tier *tier, struct block_events *events)
     events->on_superseded = tier->disk != NULL ? on_superseded : NULL;
 }
 
-static bool is_of_host(const struct tier *tier, uint32_t slot)
-{
-    return slot < tier->host.slots_total;
-}
-
 static void let_go_of_found(struct tier *tier)
 {
     while (tier->found.count > 0) {
         uint32_t slot = tier->found.slots[--tier->found.count];
         if (is_of_host(tier, slot))
-            tier_host_unpin(&tier->host, slot);
+            tier_host_unpin(&tier->host, host_slot_of(tier, slot));
     }
 }
 
@@ -182,7 +193,7 @@ static void add_found(struct tier *tier, uint32_t slot)
 {
     ASSERT(tier->found.count <= tier->settings.sequence_blocks);
     if (is_of_host(tier, slot))
-        tier_host_pin(&tier->host, slot);
+        tier_host_pin(&tier->host, host_slot_of(tier, slot));
     tier->found.slots[tier->found.count++] = slot;
 }
 
@@ -209,7 +220,7 @@ static bool find_block(struct tier *tier, const struct tier_block *wanted, struc
 
     if (slot != TIER_SLOT_NONE) {
         if (!walk->coming)
-            add_found(tier, slot);
+            add_found(tier, op_slot_of(tier, slot));
         return true;
     }
     if (tier->disk == NULL)
@@ -247,7 +258,9 @@ static void find_tail(struct tier *tier, const struct tier_query *query, uint32_
     uint32_t slot = tier_host_find_tail(&tier->host, parent, query->ids + done, count, &tokens);
     bool ready = slot != TIER_SLOT_NONE && !walk->coming;
 
-    if (slot == TIER_SLOT_NONE && tier->disk != NULL)
+    if (slot != TIER_SLOT_NONE)
+        slot = op_slot_of(tier, slot);
+    else if (tier->disk != NULL)
         ready = note(walk, tier_disk_find_tail(tier->disk, parent, query->ids + done, count,
                                                walk->may_wait, &slot, &tokens));
     if (!ready)
@@ -315,7 +328,7 @@ static void load(void *user, const struct tier_found *wanted, const uint32_t *bl
         add_op(tier, STEP_TIER_LOAD, blocks[i], slots[i]);
     for (uint32_t i = count; i-- > 0;) { /* children older than parents */
         if (is_of_host(tier, slots[i]))
-            tier_host_touch(&tier->host, slots[i]);
+            tier_host_touch(&tier->host, host_slot_of(tier, slots[i]));
         else
             tier_disk_loaded(tier->disk, slots[i]);
     }

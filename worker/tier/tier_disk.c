@@ -367,7 +367,7 @@ bool tier_disk_evict(struct tier_disk *disk, uint32_t pool_block, uint32_t *ret_
         disk->counts.drops_total++;
         return false;
     }
-    *ret_slot = disk->settings.first_slot + at;
+    *ret_slot = at;
     return true;
 }
 
@@ -388,7 +388,7 @@ bool tier_disk_next_store(struct tier_disk *disk, uint32_t *ret_pool_block, uint
         if (r < 0)
             continue;
         *ret_pool_block = id;
-        *ret_slot = disk->settings.first_slot + at;
+        *ret_slot = at;
         return true;
     }
     return false;
@@ -438,7 +438,7 @@ static enum tier_disk_found found(struct tier_disk *disk, uint32_t node, bool ma
         disk->tokens[at].asked = disk->plan;
         if (disk->tokens[at].state == TOKEN_READING)
             return TIER_DISK_COMING;
-        *ret_slot = disk->settings.first_slot + at;
+        *ret_slot = at;
         return TIER_DISK_READY;
     }
     at = may_read ? take_reader(disk) : TIER_NODE_NONE;
@@ -484,12 +484,10 @@ uint32_t tier_disk_readers(const struct tier_disk *disk, uint32_t *ret_used)
 
 void tier_disk_loaded(struct tier_disk *disk, uint32_t slot)
 {
-    uint32_t at = slot - disk->settings.first_slot;
-
-    ASSERT(slot >= disk->settings.first_slot && at < disk->settings.buffers);
-    ASSERT(disk->tokens[at].state == TOKEN_READY && disk->tokens[at].node != TIER_NODE_NONE);
-    tier_tree_touch(&disk->tree, disk->tokens[at].node);
-    release_reader(disk, at);
+    ASSERT(slot < disk->settings.buffers && disk->tokens[slot].state == TOKEN_READY);
+    ASSERT(disk->tokens[slot].node != TIER_NODE_NONE);
+    tier_tree_touch(&disk->tree, disk->tokens[slot].node);
+    release_reader(disk, slot);
     disk->counts.loads_total++;
 }
 

@@ -31,8 +31,8 @@ struct tier_disk;
 
 struct tier_disk_settings {
     uint32_t nodes_max; /* files of each rank; 0: there is no disk tier */
-    uint32_t buffers;   /* blocks on their way, TIER_DISK_BUFFERS_MIN..MAX: a quarter for writes */
-    uint32_t first_slot;
+    uint32_t buffers; /* blocks on their way, TIER_DISK_BUFFERS_MIN..MAX: a quarter for writes. They
+                       are the first slots, [0, buffers) */
     uint32_t pool_blocks;
     uint32_t ranks;
     const uint32_t *done[TP_RANKS_MAX]; /* of each rank's tier_io */

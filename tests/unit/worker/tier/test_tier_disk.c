@@ -86,11 +86,11 @@ static unsigned files_of(uint32_t rank)
     return count;
 }
 
-static void start_io(struct world *w, uint32_t rank, uint32_t host_slots)
+static void start_io(struct world *w, uint32_t rank)
 {
     struct tier_io_settings io = {.folder = -1,
                                   .fs = &fs,
-                                  .buffers = (char *)(w->slots[rank] + host_slots * BLOCK_TOKENS),
+                                  .buffers = (char *)w->slots[rank],
                                   .buffers_count = BUFFERS,
                                   .done = w->done[rank]};
     io.identity = tier_identity_make("fingerprint", "format", rank, RANKS, BLOCK_BYTES);
@@ -102,18 +102,15 @@ static struct world *start(uint32_t blocks, uint32_t host_slots, uint32_t files)
 {
     struct world *w = &world;
     struct scheduler_settings settings = usual;
-    struct tier_settings tier = {.host_slots = host_slots,
-                                 .sequence_blocks = 600 / 16 + 1,
-                                 .disk = {.nodes_max = files,
-                                          .buffers = BUFFERS,
-                                          .first_slot = host_slots,
-                                          .pool_blocks = blocks,
-                                          .ranks = RANKS}};
+    struct tier_settings tier = {
+        .host_slots = host_slots,
+        .sequence_blocks = 600 / 16 + 1,
+        .disk = {.nodes_max = files, .buffers = BUFFERS, .pool_blocks = blocks, .ranks = RANKS}};
     memset(w, 0, sizeof(*w));
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         w->slots[rank] = mem_calloc((host_slots + BUFFERS) * BLOCK_TOKENS, sizeof(uint64_t));
         tier.disk.done[rank] = w->done[rank];
-        start_io(w, rank, host_slots);
+        start_io(w, rank);
     }
     assert_int_equal(tier_new(&tier, &w->tier, NULL), 0);
     w->scan = (struct tier_scan){.path = path, .time_ms = 10000};
