@@ -217,7 +217,7 @@ static int publish_windows(const uint32_t window_table[3], const struct step_cop
 {
     const struct group_limits limits = {
         .ranks = 2,
-        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){1, 1, 3, 1, 0, 2}),
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){1, 1, 3, 1, 0, 2, 0}),
         .blocks_max = both ? 10 : 0,
         .window_tokens = 20,
         .window_blocks_max = 5};
