@@ -231,6 +231,28 @@ static void test_flags_of_fastchat_and_vllm_get_a_sentence_that_names_ours(void 
                                  "--run-dir", folder, "--max-gpu-memory", "4GiB", NULL});
 }
 
+/* What no single flag can know; each row of them is in unit/worker/test_start_checks. */
+static void test_settings_that_do_not_fit_together_are_refused_before_loading(void **state)
+{
+    static const struct {
+        const char *flag, *value, *words;
+    } rows[] = {
+        {"--max-num-batched-tokens", "32", "max_num_seqs (256)"},
+        {"--kv-cache-memory", "1KiB", "No available memory for the cache blocks"},
+        {"--max-model-len", "9000", "derived max_model_len"},
+        {"--host-tier-memory", "900000GiB", "Too large KV cache"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        expect(1, rows[i].words,
+               (const char *const[]){"refrain-worker", "--model", e2e_tiny(MODEL), "--run-dir",
+                                     folder, rows[i].flag, rows[i].value, NULL});
+    expect(1, rows[0].words,
+           (const char *const[]){"refrain", "up", "--model", e2e_tiny(MODEL), "--port", "0",
+                                 "--run-dir", folder, rows[0].flag, rows[0].value, NULL});
+}
+
 static void test_help_and_version_of_every_program(void **state)
 {
     static const char *const helps[][2] = {{"refrain-router", "--header-timeout"},
@@ -297,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_bad_lines_of_the_file_are_refused_by_file_and_line),
         cmocka_unit_test(test_bad_flags_are_refused_with_code_two_and_a_sentence),
         cmocka_unit_test(test_flags_of_fastchat_and_vllm_get_a_sentence_that_names_ours),
+        cmocka_unit_test(test_settings_that_do_not_fit_together_are_refused_before_loading),
         cmocka_unit_test(test_help_and_version_of_every_program),
         cmocka_unit_test(test_a_busy_port_and_absent_files_are_named),
         cmocka_unit_test(test_the_shipped_cluster_conf_is_read_by_every_program),
