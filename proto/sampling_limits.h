@@ -6,8 +6,9 @@
 #define LOGIT_BIAS_ENTRIES_MAX 1024u
 #define LOGIT_BIAS_MAX 100.0 /* and its negative */
 #define ALLOWED_IDS_MAX (1u << 18)
-#define BAD_SEQUENCES_MAX 512u       /* two per word: with and without a space before it */
-#define BAD_SEQUENCE_IDS_MAX 512u    /* tokens of one */
+#define BAD_SEQUENCES_MAX 512u    /* two per word: with and without a space before it */
+#define BAD_SEQUENCE_IDS_MAX 512u /* tokens of one */
+#define CACHE_SALT_BYTES_MAX 1024u
 #define PROMPT_LOGPROBS_MAX 20u      /* best tokens per position of a prompt */
 #define LOGPROBS_MAX 32u             /* of an answer: 20 for clients, two per beam */
 #define LOGPROB_IDS_MAX 128u         /* tokens named by the client, vLLM's limit */

@@ -14,8 +14,6 @@
 #include "worker/sample/sampler.h"
 #include "worker/sample/thinking.h"
 
-#define SALT_BYTES_MAX 256u
-
 bool submit_id_is_good(const char *request_id)
 {
     size_t bytes = strlen(request_id);
@@ -229,8 +227,8 @@ int submit_to_command(const Refrain__Submit *submit, const struct submit_limits 
         return errmsg_set(err, -EINVAL, "sampling parameters are missing");
     if (submit->adapter[0] != '\0')
         return errmsg_set(err, -EINVAL, "adapters are not served by this worker");
-    if (strlen(submit->cache_salt) > SALT_BYTES_MAX)
-        return errmsg_set(err, -EINVAL, "cache_salt is longer than %u bytes", SALT_BYTES_MAX);
+    if (strlen(submit->cache_salt) > CACHE_SALT_BYTES_MAX)
+        return errmsg_set(err, -EINVAL, "cache_salt is longer than %u bytes", CACHE_SALT_BYTES_MAX);
 
     struct command *command = command_new(COMMAND_SUBMIT, (uint32_t)count);
     struct sequence_params *params = &command->params;

@@ -28,7 +28,6 @@
 
 #define TOKENS_LIMIT 16777216.0
 #define PROMPT_IDS_MAX (1u << 22)
-#define SALT_BYTES_MAX 256.0
 
 static struct api_request *request_of(const struct field_reader *reader)
 {
@@ -483,7 +482,7 @@ static const struct field table[] = {
     BOOL_ROW("stream", ANSWERS, stream),
     READ_ROW("stream_options", ANSWERS, include_usage, 0, 0, read_stream_options),
     READ_ROW("priority", ANSWERS, priority, 0, 0, read_priority),
-    TEXT_ROW("cache_salt", ANSWERS, cache_salt, SALT_BYTES_MAX),
+    TEXT_ROW("cache_salt", ANSWERS, cache_salt, CACHE_SALT_BYTES_MAX),
     TEXT_ROW("session_id", ANSWERS, session, 256),
     READ_ROW("refrain", ANSWERS, explain, 0, 0, read_refrain),
     READ_ROW("response_format", ANSWERS, grammar, 0, 0, grammar_fields_read_response_format),
@@ -512,6 +511,11 @@ static const struct field table[] = {
     IGNORED_ROW("stream_interval"), /* a hint: every step's tokens are sent at once */
     IGNORED_ROW("mm_processor_kwargs"),
     IGNORED_ROW("media_io_kwargs"),
+    IGNORED_ROW("ec_transfer_params"),
+    IGNORED_ROW("watermarking"), /* no text is marked here */
+    IGNORED_ROW("return_token_offsets"), /* vLLM's render endpoints only, as the next one */
+    IGNORED_ROW("return_mm_kwargs"),
+    IGNORED_ROW("routed_experts_prompt_start"),
     IGNORED_ROW("prediction"), /* a hint for speculation */
     IGNORED_ROW("prompt_cache_key"), /* caches are found by content */
     IGNORED_ROW("prompt_cache_retention"),

@@ -34,7 +34,7 @@ static int try_value(const struct kind *kind, const char *name, const char *valu
     struct api_request request;
     struct api_error error = {.status = 0};
     struct arena arena;
-    char body[512];
+    char body[1600];
 
     bool own = strcmp(name, kind->owner) == 0;
     (void)snprintf(body, sizeof(body), "{%s%s\"%s\":%s}", own ? "" : kind->body, own ? "" : ",",
@@ -133,7 +133,7 @@ static bool check_range(const struct kind *kind, const struct field *field)
 
 static void check_text(const struct kind *kind, const struct field *field)
 {
-    char value[400];
+    char value[1200];
     size_t bytes = (size_t)field->max + 1;
 
     assert_true(bytes + 3 < sizeof(value));

@@ -19,7 +19,7 @@ struct parsed {
 static struct parsed parse(enum api_kind kind, const char *members)
 {
     struct parsed parsed;
-    char body[1024];
+    char body[1536];
 
     (void)snprintf(body, sizeof(body), "%s%s}",
                    kind == API_CHAT ? CHAT_START : "{\"prompt\":[\"a\",\"b\"],", members);
@@ -153,6 +153,21 @@ static void test_a_budget_of_thinking_is_a_number_or_none(void **state)
     refuse(API_CHAT, "\"thinking_token_budget\":true", "thinking_token_budget", "an integer");
 }
 
+/* vLLM's limit, which the worker has, too. */
+static void test_a_salt_has_at_most_1024_bytes(void **state)
+{
+    char members[1100];
+    struct parsed p;
+    (void)state;
+    (void)snprintf(members, sizeof(members), "\"cache_salt\":\"%01024d\"", 7);
+    p = parse(API_COMPLETIONS, members);
+    assert_int_equal(p.r, 0);
+    assert_int_equal(strlen(p.request.cache_salt), 1024);
+    done(&p);
+    (void)snprintf(members, sizeof(members), "\"cache_salt\":\"%01025d\"", 7);
+    refuse(API_COMPLETIONS, members, "cache_salt", "1025 bytes; at most 1024");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_more_named_tokens_than_fit_are_refused),
         cmocka_unit_test(test_repetition_is_off_or_makes_sense),
         cmocka_unit_test(test_a_budget_of_thinking_is_a_number_or_none),
+        cmocka_unit_test(test_a_salt_has_at_most_1024_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
