@@ -3,6 +3,7 @@
  * and with its third the fixed fields, so that the fuzzer gets behind each. What is accepted must
  * be what its own encoding says, and nothing is believed of a file whose sums are wrong. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
