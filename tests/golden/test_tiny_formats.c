@@ -283,11 +283,66 @@ static void test_8_bit_floats_are_their_codes_times_their_scales(void **state)
     mem_free(b);
 }
 
+/* --- the text part of a model that sees images ------------------------------------------------ */
+
+/* Gemma 3 as its bigger sizes come: a config within the config, which is silent where the class has
+ * a default, names with a prefix, a part for images. */
+static void write_nested(const char *to, const char *prefix)
+{
+    static const char *const defaults[] = {"rms_norm_eps", "rope_theta", "rope_local_base_freq",
+                                           "tie_word_embeddings", "architectures"};
+    const float pixel[2] = {0, 0};
+    struct errmsg err = {""};
+    struct model_source *source = NULL;
+    struct st_writer w = {.header = json_object()};
+    buffer_init(&w.data, 64u << 20);
+    if (model_source_open(SHARED_DIR "/golden/tiny/gemma3", &source, &err) < 0)
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < model_source_count(source); i++) {
+        const struct model_entry entry = model_source_at(source, i);
+        assert_int_equal(strncmp(entry.name.text, "model.", 6), 0); /* the head is tied */
+        char *name = mem_printf("%s%.*s", prefix, (int)entry.name.bytes - 6, entry.name.text + 6);
+        json_t *shape = entry.dims[1] == 1 ? json_pack("[I]", (json_int_t)entry.dims[0])
+                                           : json_pack("[I,I]", (json_int_t)entry.dims[0],
+                                                       (json_int_t)entry.dims[1]);
+        st_add(&w, name, "F32", shape, entry.data, entry.bytes);
+        mem_free(name);
+    }
+    st_add(&w, "vision_tower.embedding.weight", "F32", json_pack("[i]", 2), pixel, sizeof(pixel));
+    char *path = mem_printf("%s/model.safetensors", to);
+    st_write(&w, path);
+    mem_free(path);
+    json_t *text = json_deep_copy(model_source_config(source));
+    for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
+        assert_int_equal(json_object_del(text, defaults[i]), 0);
+    json_t *config = json_pack("{s:[s], s:o}", "architectures", "Gemma3ForConditionalGeneration",
+                               "text_config", text);
+    write_config(config, to, NULL);
+    json_decref(config);
+    model_source_close(source);
+}
+
+static void test_the_text_part_of_a_model_that_sees_images_gives_the_golden_logits(void **state)
+{
+    static const char *const spellings[] = {"language_model.model.", "model.language_model."};
+    struct tiny tiny;
+    (void)state;
+    load_tiny("gemma3", "", &tiny);
+    for (size_t i = 0; i < 2; i++) {
+        const struct check_settings settings = {.model = folder, .backend = "ref"};
+        write_nested(folder, spellings[i]);
+        (void)run_and_compare(&tiny, &settings, (struct tolerance){2e-4, 5e-4, 0});
+        clean();
+    }
+    free_tiny(&tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_family_as_a_gguf_gives_the_golden_logits),
         cmocka_unit_test(test_8_bit_floats_are_their_codes_times_their_scales),
+        cmocka_unit_test(test_the_text_part_of_a_model_that_sees_images_gives_the_golden_logits),
     };
     json_t *there = golden_read_json(SHARED_DIR "/golden/tiny/llama/golden.json");
     if (there == NULL) {

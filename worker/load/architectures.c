@@ -107,6 +107,18 @@ static const struct architecture rows[] = {
      .hf_features = MODEL_NORM_PLUS_1,
      .slide_every = 6,
      .finish = finish_gemma3},
+    {.name = "gemma3", /* the ones that see images: their text part */
+     .hf_class = "Gemma3ForConditionalGeneration",
+     .features = GEMMA | MODEL_QK_NORM,
+     .hf_features = MODEL_NORM_PLUS_1,
+     .slide_every = 6,
+     .finish = finish_gemma3,
+     .hf_text = "text_config",
+     .hf_defaults = "{\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256, "
+                    "\"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-6, "
+                    "\"rope_theta\": 1e6, \"rope_local_base_freq\": 1e4, "
+                    "\"query_pre_attn_scalar\": 256, \"sliding_window\": 4096, "
+                    "\"tie_word_embeddings\": true}"},
     {.name = "phi3",
      .hf_class = "Phi3ForCausalLM",
      .gguf = true,

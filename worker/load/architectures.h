@@ -24,6 +24,9 @@ struct architecture {
     uint32_t slide_every;
     uint32_t no_rope_every; /* layer i does not rotate if (i + 1) % every == 0; 0: all do */
     enum expert_naming naming;
+    /* Of a model that sees images too: the object of config.json that is about text, and what is
+     * meant where that is silent (JSON). NULL: config.json itself is about text. */
+    const char *hf_text, *hf_defaults;
     /* Numbers that this one computes in a way of its own; NULL: none. */
     void (*finish)(struct model_config *config);
 };

@@ -466,6 +466,25 @@ static void refuse_keys(struct config_keys *keys)
         keys->result = fp8_check_config(keys->object, keys->err);
 }
 
+/* The object about text with its defaults, and what the whole says about quantisation. */
+static int read_text_part(const json_t *config, const struct architecture *row, json_t **ret_text,
+                          struct errmsg *err)
+{
+    json_t *part = json_object_get(config, row->hf_text), *defaults = NULL;
+    json_t *quantised = json_object_get(config, "quantization_config");
+    if (!json_is_object(part))
+        return errmsg_set(err, -EINVAL, "config.json: key '%s' is not an object", row->hf_text);
+    int r = json_parse(row->hf_defaults, strlen(row->hf_defaults), 4096, &defaults, err);
+    ASSERT(r == 0);
+    json_t *text = json_copy(part);
+    (void)json_object_update_missing(text, defaults);
+    if (quantised != NULL)
+        (void)json_object_set(text, "quantization_config", quantised);
+    json_decref(defaults);
+    *ret_text = text;
+    return 0;
+}
+
 int model_config_read(const struct model_source *source, struct model_config *ret_config,
                       struct errmsg *err)
 {
@@ -476,10 +495,17 @@ int model_config_read(const struct model_source *source, struct model_config *re
     if (r < 0)
         return r;
     ASSERT(row != NULL);
+    json_t *text = NULL; /* what of config.json is about text, where that is a part */
     struct config_keys keys = {.gguf = model_source_gguf(source),
                                .prefix = row->name,
                                .object = model_source_config(source),
                                .err = err};
+    if (row->hf_text != NULL) {
+        r = read_text_part(model_source_config(source), row, &text, err);
+        if (r < 0)
+            return r;
+        keys.object = text;
+    }
     (void)snprintf(c.architecture, sizeof(c.architecture), "%s", row->name);
     c.from_gguf = keys.gguf != NULL;
     c.naming = row->naming;
@@ -503,6 +529,7 @@ int model_config_read(const struct model_source *source, struct model_config *re
     refuse_keys(&keys);
     if (keys.result == 0)
         keys.result = tensor_refuse_unknown(source, &c, err);
+    json_decref(text);
     if (keys.result < 0)
         return keys.result;
     ASSERT(c.layers > 0 && c.q_heads % c.kv_heads == 0);

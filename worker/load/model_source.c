@@ -299,8 +299,67 @@ static int find_gguf(const struct model_source *source, const char *name,
     return -ENOENT;
 }
 
+/* A model that sees images too keeps its text part under a prefix, of which there are two
+ * generations. */
+static const char *const prefixes[][2] = {{"language_model.model.", "model."},
+                                          {"language_model.lm_head.", "lm_head."},
+                                          {"model.language_model.", "model."}};
+#define PREFIXES (sizeof(prefixes) / sizeof(prefixes[0]))
+
+static bool sees_images(const struct model_source *source)
+{
+    return json_is_object(json_object_get(source->config, "text_config"));
+}
+
+static bool has_prefix(struct gguf_string name, const char *prefix)
+{
+    size_t bytes = strlen(prefix);
+    return name.bytes > bytes && memcmp(name.text, prefix, bytes) == 0;
+}
+
+struct gguf_string model_source_plain_name(const struct model_source *source,
+                                           struct gguf_string name, char ret_text[MODEL_NAME_MAX],
+                                           bool *ret_other)
+{
+    static const char *const others[] = {"vision_tower.", "multi_modal_projector.",
+                                         "model.vision_tower.", "model.multi_modal_projector."};
+    *ret_other = false;
+    if (!sees_images(source))
+        return name;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        *ret_other = *ret_other || has_prefix(name, others[i]);
+    for (size_t i = 0; i < PREFIXES; i++) {
+        if (!has_prefix(name, prefixes[i][0]))
+            continue;
+        size_t from = strlen(prefixes[i][0]);
+        int bytes = snprintf(ret_text, MODEL_NAME_MAX, "%s%.*s", prefixes[i][1],
+                             (int)(name.bytes - from), name.text + from);
+        if (bytes < MODEL_NAME_MAX)
+            return (struct gguf_string){ret_text, (size_t)bytes};
+    }
+    return name;
+}
+
+static int find_stored(const struct model_source *source, const char *name,
+                       struct model_tensor *ret_tensor, struct errmsg *err);
+
 static int find_safetensor(const struct model_source *source, const char *name,
                            struct model_tensor *ret_tensor, struct errmsg *err)
+{
+    char stored[MODEL_NAME_MAX];
+    int r = find_stored(source, name, ret_tensor, err);
+    for (size_t i = 0; i < PREFIXES && r == -ENOENT && sees_images(source); i++) {
+        size_t plain = strlen(prefixes[i][1]);
+        if (strncmp(name, prefixes[i][1], plain) != 0)
+            continue;
+        (void)snprintf(stored, sizeof(stored), "%s%s", prefixes[i][0], name + plain);
+        r = find_stored(source, stored, ret_tensor, err);
+    }
+    return r;
+}
+
+static int find_stored(const struct model_source *source, const char *name,
+                       struct model_tensor *ret_tensor, struct errmsg *err)
 {
     for (uint32_t i = 0; i < source->files; i++) {
         const struct safetensor *t = safetensors_find(source->safetensors[i], name);

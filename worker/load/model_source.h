@@ -18,6 +18,7 @@
 #include "worker/load/safetensors.h"
 
 #define MODEL_FILES_MAX 1024u
+#define MODEL_NAME_MAX 256
 
 struct model_source;
 
@@ -55,6 +56,11 @@ const char *model_source_folder(const struct model_source *source);      /* NULL
  * F8_E4M3 matrix without scales that fit. */
 int model_source_tensor(const struct model_source *source, const char *name,
                         struct model_tensor *ret_tensor, struct errmsg *err);
+/* What the tensor of a file is called in a model of text alone: names of the text part of a model
+ * that sees images too lose their prefix, look-ups take both. *ret_other: it is of another part. */
+struct gguf_string model_source_plain_name(const struct model_source *source,
+                                           struct gguf_string name, char ret_text[MODEL_NAME_MAX],
+                                           bool *ret_other);
 bool model_source_has(const struct model_source *source, const char *name);
 size_t model_source_count(const struct model_source *source);
 #define MODEL_DTYPE_OTHER UINT32_MAX

@@ -321,9 +321,11 @@ int tensor_refuse_unknown(const struct model_source *source, const struct model_
                           struct errmsg *err)
 {
     for (size_t i = 0; i < model_source_count(source); i++) {
-        struct gguf_string name = model_source_at(source, i).name;
-        char shown[96];
-        if (is_known(config, name))
+        char text[MODEL_NAME_MAX], shown[96];
+        bool other = false;
+        struct gguf_string name =
+            model_source_plain_name(source, model_source_at(source, i).name, text, &other);
+        if (other || is_known(config, name))
             continue;
         (void)snprintf(shown, sizeof(shown), "%.*s", (int)name.bytes, name.text);
         for (char *at = shown; *at != '\0'; at++)
