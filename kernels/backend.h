@@ -45,6 +45,8 @@ struct backend_ops {
                         const uint32_t *rows, const float *scale);
     void (*gather_rows)(struct backend *b, struct tensor *y, const struct tensor *x,
                         const uint32_t *rows);
+    void (*lora_add)(struct backend *b, struct tensor *y, const struct tensor *x,
+                     struct tensor *low, const struct lora_group *groups, size_t count);
     int (*kv_pool_new)(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
                        uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err);
     void (*kv_pool_free)(struct backend *b, struct kv_pool *pool);

@@ -278,6 +278,35 @@ void op_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
         b->ops->gather_rows(b, y, x, rows);
 }
 
+static void check_lora_group(const struct lora_group *group, const struct tensor *y,
+                             const struct tensor *low)
+{
+    uint32_t ranks = 0;
+    ASSERT(group->terms_count <= LORA_TERMS_MAX);
+    for (uint32_t i = 0; i < group->rows_count; i++)
+        ASSERT(group->rows[i] < y->rows && (i == 0 || group->rows[i] > group->rows[i - 1]));
+    for (uint32_t i = 0; i < group->terms_count; i++) {
+        const struct lora_term *term = &group->terms[i];
+        ASSERT(term->rank > 0 && term->rank <= LORA_RANK_MAX && term->columns > 0);
+        ASSERT(term->first + term->columns <= y->columns);
+        ranks += lora_padded(term->rank);
+    }
+    ASSERT(ranks <= low->columns);
+}
+
+void op_lora_add(struct backend *b, struct tensor *y, const struct tensor *x, struct tensor *low,
+                 const struct lora_group *groups, size_t count)
+{
+    check_tensor(x);
+    check_tensor(y);
+    check_tensor(low);
+    ASSERT(y->rows == x->rows && low->rows >= x->rows);
+    for (size_t i = 0; i < count; i++)
+        check_lora_group(&groups[i], y, low);
+    if (count > 0 && !is_empty(x) && !is_empty(y))
+        b->ops->lora_add(b, y, x, low, groups, count);
+}
+
 int op_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
                    uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err)
 {

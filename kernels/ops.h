@@ -199,6 +199,35 @@ void op_scatter_add(struct backend *b, struct tensor *y, const struct tensor *x,
 void op_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
                     const uint32_t *rows);
 
+/* One low-rank term of an adapter (Hu et al. 2021): columns [first, first + columns) of y get
+ * b (a x). a has `rank` outputs for x->columns inputs, b `columns` outputs for `rank` inputs, the
+ * adapter's factor folded in. Both lie in panels of LORA_PANEL outputs with zeros behind the last:
+ * output n's value for input k stands at panels[n / 16 * 16 * inputs + k * 16 + n % 16]; 64-byte
+ * aligned. */
+#define LORA_PANEL 16u
+#define LORA_TERMS_MAX 3u
+#define LORA_RANK_MAX 512u
+struct lora_term {
+    const float *a, *b;
+    uint32_t rank, first, columns; /* 1 <= rank <= LORA_RANK_MAX, columns >= 1 */
+};
+/* The rows of a step that want one adapter, and its terms. */
+struct lora_group {
+    const uint32_t *rows; /* rising */
+    uint32_t rows_count, terms_count;
+    struct lora_term terms[LORA_TERMS_MAX];
+};
+static inline uint32_t lora_padded(uint32_t outputs)
+{
+    return (outputs + LORA_PANEL - 1) / LORA_PANEL * LORA_PANEL;
+}
+/* y[r, :] += b (a x[r, :]) of every term of every group, r in its rows; other rows are not touched.
+ * No row is in two groups, no column in two terms of one. low: scratch, at least as many rows as x
+ * and as many columns as a group's padded ranks together. Both sums run over rising k, the second
+ * one from y. */
+void op_lora_add(struct backend *b, struct tensor *y, const struct tensor *x, struct tensor *low,
+                 const struct lora_group *groups, size_t count);
+
 /* KV pages of all layers: blocks * layers * 2 * kv_heads * 16 * head_dim values. Reserved whole at
  * once, page-faulted lazily. 0, -ENOMEM. */
 int op_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,

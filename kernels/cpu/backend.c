@@ -166,6 +166,7 @@ const struct backend_ops cpu_backend_ops = {
     .route = cpu_route,
     .scatter_add = cpu_scatter_add,
     .gather_rows = cpu_gather_rows,
+    .lora_add = cpu_lora_add,
     .kv_pool_new = cpu_kv_pool_new,
     .kv_pool_free = cpu_kv_pool_free,
     .kv_block_bytes = cpu_kv_block_bytes,

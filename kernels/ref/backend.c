@@ -53,6 +53,7 @@ const struct backend_ops ref_backend_ops = {
     .route = ref_route,
     .scatter_add = ref_scatter_add,
     .gather_rows = ref_gather_rows,
+    .lora_add = ref_lora_add,
     .kv_pool_new = ref_kv_pool_new,
     .kv_pool_free = ref_kv_pool_free,
     .kv_block_bytes = ref_kv_block_bytes,

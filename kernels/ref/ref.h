@@ -52,6 +52,8 @@ void ref_scatter_add(struct backend *b, struct tensor *y, const struct tensor *x
                      const uint32_t *rows, const float *scale);
 void ref_gather_rows(struct backend *b, struct tensor *y, const struct tensor *x,
                      const uint32_t *rows);
+void ref_lora_add(struct backend *b, struct tensor *y, const struct tensor *x, struct tensor *low,
+                  const struct lora_group *groups, size_t count);
 int ref_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
                     uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err);
 void ref_kv_pool_free(struct backend *b, struct kv_pool *pool);
