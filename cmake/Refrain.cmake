@@ -46,7 +46,7 @@ endif()
 set(MEM_PURPOSES
   proto/base=BASE proto=CARDS proto/files=CARDS proto/grammar=GRAMMAR
   kernels/ref=KERNELS kernels/cpu=KERNELS kernels=KERNELS
-  worker/load=MODEL worker/model=MODEL worker/kv=KV_BOOKS worker/sched=SCHEDULER worker/tier=TIERS
+  worker/load=MODEL worker/model=MODEL worker/kv=KV_BOOKS worker/sched=SCHEDULER worker/tier=TIERS worker/lora=ADAPTERS
   worker/sample=SAMPLER worker/engine=ENGINE worker/tp=GROUP worker=WORKER
   router/http=HTTP router/api=API router/text=TEXT router/session=SESSIONS router/answer=ANSWERS
   router/route=ROUTING router=ROUTER deploy/cli=OTHER)

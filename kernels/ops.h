@@ -82,6 +82,7 @@ struct step {
     const uint32_t *window_table;
     const uint32_t *out_row; /* [outputs] rows whose logits are wanted, rising */
     uint32_t outputs;
+    const uint32_t *adapters; /* [sequences] slot of the adapter + 1, 0: none; NULL: none in it */
 };
 
 /* The first block of its table that a row at `position` reads where layers see `window` tokens,

@@ -18,6 +18,7 @@
 #define MEM_PURPOSES(X)                                                                \
     X(OTHER, "other")         /* programs, tests */                                    \
     X(WEIGHTS, "weights")     /* packed, mapped */                                     \
+    X(ADAPTERS, "adapters")   /* slots of LoRA adapters, mapped */                     \
     X(KV_POOL, "kv_pool")     /* the blocks' keys and values, mapped */                \
     X(TIERS, "kv_tiers")      /* blocks that left the pool, mapped, and their books */ \
     X(KV_BOOKS, "kv_books")   /* who holds which block */                              \

@@ -24,6 +24,7 @@ int batch_init(struct batch *batch, uint32_t rows_max, uint32_t sequences_max, u
                        .position = mem_calloc(rows_max, sizeof(uint32_t)),
                        .row_first = mem_calloc(sequences_max + 1, sizeof(uint32_t)),
                        .table = table,
+                       .adapters = mem_calloc(sequences_max, sizeof(uint32_t)),
                        .out_row = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(uint32_t)),
                        .copies = mem_calloc(2 * (size_t)sequences_max, sizeof(struct step_copy)),
                        .out_entry = mem_calloc(sequences_max + SCORED_ROWS_MAX, sizeof(uint32_t)),
@@ -58,6 +59,7 @@ void batch_done(struct batch *batch)
     if (batch->window_table != NULL)
         mem_unmap(batch->window_table,
                   (size_t)batch->sequences_max * batch->table_max * sizeof(uint32_t));
+    mem_free(batch->adapters);
     mem_free(batch->out_row);
     mem_free(batch->copies);
     mem_free(batch->out_entry);
@@ -143,6 +145,17 @@ static uint32_t add_copies(struct batch *batch, const struct step_plan *plan)
     return count;
 }
 
+/* Which adapter each sequence wants; none at all costs the ranks nothing. */
+static void add_adapters(struct batch *batch, const struct step_plan *plan)
+{
+    uint32_t any = 0;
+    for (uint32_t s = 0; s < plan->entries_count; s++) {
+        batch->adapters[s] = adapter_slot(plan->entries[s].sequence->params.adapter);
+        any |= batch->adapters[s];
+    }
+    batch->descriptor.step.adapters = any != 0 ? batch->adapters : NULL;
+}
+
 void batch_build(struct batch *batch, const struct step_plan *plan)
 {
     uint32_t rows = 0, outputs = 0, stride = 1;
@@ -176,6 +189,7 @@ void batch_build(struct batch *batch, const struct step_plan *plan)
     ASSERT(rows == plan->rows);
     batch->row_first[plan->entries_count] = rows;
     point_at_arrays(batch, rows, plan->entries_count, outputs, stride, add_copies(batch, plan));
+    add_adapters(batch, plan);
 }
 
 void batch_build_warm_up(struct batch *batch, uint32_t rows)

@@ -9,7 +9,7 @@
 #include "worker/tp/step_ring.h"
 
 struct batch {
-    uint32_t *ids, *position, *row_first, *table, *window_table, *out_row;
+    uint32_t *ids, *position, *row_first, *table, *window_table, *out_row, *adapters;
     struct step_copy *copies;
     /* Of the i-th row of logits: its entry's place in the plan, and whether it scores a prompt
      * token (else it is sampled). An entry's scored rows come before its sampled one. */

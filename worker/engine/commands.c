@@ -79,6 +79,7 @@ static void on_submit(struct engine *engine, struct command *command)
     command->params.rules = NULL; /* the sequence's now */
     command->params.thinking = NULL;
     command->params.repetition = NULL;
+    command->params.adapter = NULL;
     if (command->params.grammars != NULL)
         engine->grammars = command->params.grammars;
     log_debug("queued", "req=%s prompt_tokens=%u", command->request_id,

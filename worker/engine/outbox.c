@@ -33,6 +33,7 @@ void command_free(struct command *command)
     thinking_free(command->params.thinking);
     repetition_free(command->params.repetition);
     grammar_unref(command->params.grammar);
+    adapter_leave(command->params.adapter);
     mem_free(command);
 }
 

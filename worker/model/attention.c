@@ -47,9 +47,10 @@ static int norm_all(struct decoder *decoder, const struct layer_weights *w, stru
     return 0;
 }
 
-static int make_plain(struct decoder *decoder, const struct layer_weights *w,
-                      const struct tensor *normed, struct tensor *qkv)
+static int make_plain(struct decoder *decoder, uint32_t layer, const struct tensor *normed,
+                      struct tensor *qkv)
 {
+    const struct layer_weights *w = &decoder->settings.weights->layers[layer];
     const struct decoder_settings *s = &decoder->settings;
     const struct model_config *c = s->config;
     uint32_t dim = c->head_dim, q_columns = decoder->heads.q_heads * dim;
@@ -57,6 +58,7 @@ static int make_plain(struct decoder *decoder, const struct layer_weights *w,
     struct tensor q = columns_of(qkv, 0, q_columns), k = columns_of(qkv, q_columns, kv_columns);
     if (w->qkv != NULL)
         op_matmul(s->backend, qkv, normed, w->qkv, false);
+    decoder_adapt(decoder, layer, LORA_QKV, qkv, normed);
     if (w->qkv_bias != NULL)
         op_add_bias(s->backend, qkv, w->qkv_bias);
     if (model_has(c, MODEL_QK_NORM_ALL))
@@ -147,7 +149,7 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
     struct tensor normed = decoder_normed(decoder, x, w->attention_norm);
     int r = 0;
     if (!model_has(c, MODEL_LATENT))
-        r = make_plain(decoder, w, &normed, &qkv);
+        r = make_plain(decoder, layer, &normed, &qkv);
     else if (heads->q_heads > 0)
         make_latent(decoder, w, &normed, &qkv);
     if (r < 0)
@@ -162,6 +164,9 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
         if (c->value_dim < c->head_dim)
             out = close_gaps(decoder, &out);
     }
-    const struct addition addition = {.bias = w->output_bias, .norm = w->post_attention_norm};
+    const struct addition addition = {.bias = w->output_bias,
+                                      .norm = w->post_attention_norm,
+                                      .layer = layer,
+                                      .site = LORA_OUTPUT};
     return decoder_add_product(decoder, x, &out, w->output, &addition);
 }

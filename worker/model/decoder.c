@@ -186,6 +186,8 @@ int decoder_new(const struct decoder_settings *settings, struct decoder **ret_de
     int r = alloc_areas(decoder, &full, &local, err);
     if (r == 0)
         r = make_kv(decoder, err);
+    if (r == 0 && settings->lora != NULL)
+        r = decoder_adapters_new(settings->lora, settings->rows_max, &decoder->adapters, err);
     if (r < 0) {
         decoder_free(decoder);
         return r;
@@ -199,6 +201,7 @@ void decoder_free(struct decoder *decoder)
 {
     if (decoder == NULL)
         return;
+    decoder_adapters_free(decoder->adapters);
     op_kv_pool_free(decoder->settings.backend, decoder->kv);
     op_kv_pool_free(decoder->settings.backend, decoder->window_kv);
     op_free(decoder->settings.backend, decoder->memory, decoder->bytes);
@@ -254,12 +257,15 @@ int decoder_add_product(struct decoder *decoder, struct tensor *x, const struct 
     struct tensor part = decoder_part(decoder, x);
     if (s->shard->ranks == 1 && plain) {
         op_matmul(s->backend, x, input, weight, true);
+        decoder_adapt(decoder, addition->layer, addition->site, x, input);
         return 0;
     }
-    if (weight != NULL)
+    if (weight != NULL) {
         op_matmul(s->backend, &part, input, weight, false);
-    else
+        decoder_adapt(decoder, addition->layer, addition->site, &part, input);
+    } else {
         memset(part.data, 0, (size_t)part.rows * part.columns * sizeof(float));
+    }
     return decoder_add_part(decoder, x, addition);
 }
 
@@ -320,6 +326,7 @@ int decoder_forward(struct decoder *decoder, const struct step *step, float *ret
     if (step->rows == 0)
         return 0;
     check_step(decoder, step);
+    decoder_group_rows(decoder, step);
     struct tensor x = tensor_of(decoder->x, step->rows, s->config->hidden);
     op_embed(s->backend, &x, s->weights->embedding, step->ids);
     if (s->config->embedding_scale != 1)

@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "kernels/ops.h"
 #include "worker/load/weights.h"
+#include "worker/lora/lora.h"
 #include "worker/model/layer_groups.h"
 #include "worker/tp/comm.h"
 #include "worker/tp/shard.h"
@@ -25,6 +26,7 @@ struct decoder_settings {
     struct weights *weights;
     struct backend *backend;
     struct comm *comm;
+    const struct lora *lora;    /* this rank's adapters, NULL: none are served */
     uint32_t rows_max;          /* --max-num-batched-tokens */
     uint32_t outputs_max;       /* rows of logits per step */
     uint32_t positions_max;     /* --max-model-len: length of the RoPE table */

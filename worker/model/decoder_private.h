@@ -12,6 +12,7 @@ struct decoder {
     struct rope rope[ROPE_TABLES];
     struct kv_pool *kv, *window_kv;      /* NULL: this rank has no heads, or the group no layer */
     uint16_t kv_layer[MODEL_LAYERS_MAX]; /* a layer's place in the pool of its group */
+    struct decoder_adapters *adapters;   /* adapt.c; NULL: none are served */
     uint32_t vocab_columns[TP_RANKS_MAX];
     void *memory;
     size_t bytes;
@@ -46,6 +47,8 @@ struct tensor decoder_part(struct decoder *decoder, const struct tensor *x);
 /* How a sublayer's result is added to x. */
 struct addition {
     const float *bias, *norm; /* NULL: none */
+    uint32_t layer;           /* whose adapters are added at `site` */
+    enum lora_site site;
 };
 /* x += scale * norm(bias + sum over ranks of input * weight^T); NULL weight: this rank has nothing
  * of it. 0, or the communicator's error. */
@@ -68,8 +71,18 @@ int decoder_feed_forward(struct decoder *decoder, uint32_t layer, struct tensor 
 /* part += this rank's experts of `normed`, weighed. */
 void decoder_add_experts(struct decoder *decoder, const struct layer_weights *w,
                          struct tensor *part, const struct tensor *normed);
-/* out = gated(gate_up * normed + bias) in decoder->narrow, `columns` wide. */
+/* out = gated(gate_up * normed + bias) in decoder->narrow, `columns` wide. layer: whose adapters
+ * are added, DECODER_NO_LAYER: none (experts). */
+#define DECODER_NO_LAYER UINT32_MAX
 struct tensor decoder_gate(struct decoder *decoder, const struct tensor *normed,
-                           const struct weight *gate_up, const float *bias);
+                           const struct weight *gate_up, const float *bias, uint32_t layer);
+
+/* adapt.c: rows by adapter, once a step; then terms of a site into y = product of x. */
+int decoder_adapters_new(const struct lora *lora, uint32_t rows_max,
+                         struct decoder_adapters **ret_adapters, struct errmsg *err);
+void decoder_adapters_free(struct decoder_adapters *adapters); /* NULL is fine */
+void decoder_group_rows(struct decoder *decoder, const struct step *step);
+void decoder_adapt(struct decoder *decoder, uint32_t layer, enum lora_site site, struct tensor *y,
+                   const struct tensor *x);
 
 #endif

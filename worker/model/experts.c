@@ -41,7 +41,8 @@ static void run_expert(struct decoder *decoder, const struct layer_weights *w, u
     struct tensor in = tensor_of(decoder->expert_in, count, normed->columns);
     struct tensor out = tensor_of(decoder->expert_out, count, part->columns);
     op_gather_rows(backend, &in, normed, decoder->expert_rows + first);
-    struct tensor gated = decoder_gate(decoder, &in, w->expert_gate_up[expert], NULL);
+    struct tensor gated =
+        decoder_gate(decoder, &in, w->expert_gate_up[expert], NULL, DECODER_NO_LAYER);
     op_matmul(backend, &out, &gated, w->expert_down[expert], false);
     op_scatter_add(backend, part, &out, decoder->expert_rows + first,
                    decoder->expert_scale + first);

@@ -5,13 +5,14 @@
 #include "worker/model/decoder_private.h"
 
 struct tensor decoder_gate(struct decoder *decoder, const struct tensor *normed,
-                           const struct weight *gate_up, const float *bias)
+                           const struct weight *gate_up, const float *bias, uint32_t layer)
 {
     const struct decoder_settings *s = &decoder->settings;
     uint32_t columns = op_weight_rows(gate_up) / 2;
     struct tensor wide = decoder_inner(decoder->wide, normed->rows, 2 * columns);
     struct tensor gated = decoder_inner(decoder->narrow, normed->rows, columns);
     op_matmul(s->backend, &wide, normed, gate_up, false);
+    decoder_adapt(decoder, layer, LORA_GATE_UP, &wide, normed);
     if (bias != NULL)
         op_add_bias(s->backend, &wide, bias);
     if (model_has(s->config, MODEL_GELU))
@@ -34,7 +35,7 @@ static void start_part(struct decoder *decoder, const struct layer_weights *w, s
         memset(part->data, 0, (size_t)part->rows * part->columns * sizeof(float));
     if (w->gate_up == NULL)
         return;
-    struct tensor gated = decoder_gate(decoder, normed, w->gate_up, NULL);
+    struct tensor gated = decoder_gate(decoder, normed, w->gate_up, NULL, DECODER_NO_LAYER);
     if (!weighed) {
         op_matmul(s->backend, part, &gated, w->down, false);
         return;
@@ -53,12 +54,13 @@ int decoder_feed_forward(struct decoder *decoder, uint32_t layer, struct tensor 
 {
     const struct decoder_settings *s = &decoder->settings;
     const struct layer_weights *w = &s->weights->layers[layer];
-    const struct addition addition = {.bias = w->down_bias, .norm = w->post_ffn_norm};
+    const struct addition addition = {
+        .bias = w->down_bias, .norm = w->post_ffn_norm, .layer = layer, .site = LORA_DOWN};
     struct tensor normed = decoder_normed(decoder, x, w->ffn_norm);
     if (w->router == NULL) {
         struct tensor gated = {NULL, x->rows, 0, 0};
         if (w->gate_up != NULL)
-            gated = decoder_gate(decoder, &normed, w->gate_up, w->gate_up_bias);
+            gated = decoder_gate(decoder, &normed, w->gate_up, w->gate_up_bias, layer);
         return decoder_add_product(decoder, x, &gated, w->down, &addition);
     }
     struct tensor part = decoder_part(decoder, x);

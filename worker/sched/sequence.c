@@ -83,6 +83,7 @@ void sequence_free(struct sequence *seq)
     sample_rules_free(seq->params.rules);
     thinking_free(seq->params.thinking);
     repetition_free(seq->params.repetition);
+    adapter_leave(seq->params.adapter);
     mem_free(seq->hashes);
     mem_free(seq->ids);
     mem_free(seq);

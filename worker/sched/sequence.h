@@ -16,6 +16,7 @@
 #include "proto/grammar/machine.h"
 #include "proto/sampling_limits.h"
 #include "worker/kv/block_table.h"
+#include "worker/lora/adapter_use.h"
 #include "worker/sample/sampler.h"
 #include "worker/sched/repetition.h"
 
@@ -57,6 +58,7 @@ struct sequence_params {
     uint32_t end_ids_count;
     int32_t priority;
     uint64_t arrival_ns, deadline_ns; /* 0: none */
+    struct adapter_use *adapter;      /* NULL: the base model; the user is counted, it moves */
     struct block_hash root;           /* block_hash_root(fingerprint, adapter, salt) */
     bool no_prefix_reuse;
     uint32_t prompt_logprobs; /* 0: none; n + 1: each prompt token and n best; reuses nothing */

@@ -1,6 +1,7 @@
 /* group.c - shared memory of one tensor-parallel group, and waiting in it.
  *
- *   memfd   header (abort word, published steps, a part per rank) | step slots | all-reduce slots
+ *   memfd   header (abort word, published steps, a part per rank) | step slots | all-reduce slots |
+ *           adapters of each rank
  *
  *   wait:   spin --> (more ranks than cores) yield for 1 ms --> sleep in slices --> fault
  *                    each slice looks at: the abort word, the peer's pidfd, the deadline
@@ -65,10 +66,24 @@ static size_t reduce_offset(const struct group_header *header)
     return slots_offset() + STEP_RING_SLOTS * (size_t)header->step_bytes;
 }
 
-static size_t layout_bytes(const struct group_header *header)
+static size_t adapters_offset(const struct group_header *header)
 {
     return reduce_offset(header) +
            (size_t)header->ranks * 2 * header->reduce_floats * sizeof(float);
+}
+
+static size_t layout_bytes(const struct group_header *header)
+{
+    return adapters_offset(header) + header->ranks * (size_t)header->adapter_bytes;
+}
+
+void *group_adapters(const struct group *group, uint32_t rank)
+{
+    const struct group_header *header = group->header;
+    ASSERT(rank < group->ranks);
+    if (header->adapter_bytes == 0)
+        return NULL;
+    return (char *)group->header + adapters_offset(header) + rank * (size_t)header->adapter_bytes;
 }
 
 void *group_step_slot(const struct group *group, uint32_t slot)
@@ -133,6 +148,7 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
         .ranks = limits->ranks,
         .step_bytes = round_up(limits->step_bytes_max, PAGE),
         .reduce_floats = round_up(floats < 1 ? 1 : floats, PAGE / sizeof(float)),
+        .adapter_bytes = round_up(limits->adapter_bytes, PAGE),
     };
     struct group_header *header = NULL;
     size_t bytes = layout_bytes(&sizes);
@@ -152,6 +168,8 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
     header->ranks = sizes.ranks;
     header->step_bytes = sizes.step_bytes;
     header->reduce_floats = sizes.reduce_floats;
+    header->adapter_bytes = sizes.adapter_bytes;
+    header->adapter_slots = limits->adapter_slots;
     header->ids_max = limits->ids_max;
     header->blocks_max = limits->blocks_max;
     header->window_tokens = limits->window_tokens;
@@ -177,6 +195,7 @@ static int check_header(const struct group_header *header, size_t bytes, struct 
         header->tag[GROUP_TAG_MAX - 1] != '\0' || header->tier_buffers >= GROUP_TIER_TOKENS_MAX ||
         header->step_bytes > STEP_BYTES_MAX || header->step_bytes % PAGE != 0 ||
         header->reduce_floats < 1 || header->reduce_floats > REDUCE_FLOATS_MAX ||
+        header->adapter_bytes > bytes || header->adapter_bytes % PAGE != 0 ||
         header->bytes != bytes || layout_bytes(header) != bytes)
         return errmsg_set(err, -EINVAL, "group memory of %zu bytes contradicts its own header",
                           bytes);

@@ -32,6 +32,8 @@ struct group_limits {
     uint32_t tier_slots;       /* and its slots of the tiers' memory */
     uint32_t tier_buffers;     /* and the tokens of its disk operations; < GROUP_TIER_TOKENS_MAX */
     const char *tag;           /* NULL or a text for group_tag(), cut to 63 bytes */
+    uint32_t adapter_slots;    /* and its slots of adapters */
+    size_t adapter_bytes;      /* of all of them, of the rank that needs the most */
     uint32_t step_deadline_ms; /* rank 0 waits so long for a free step slot; 0: 10 s */
 };
 
@@ -64,6 +66,9 @@ void group_bytes(const struct group *group, uint32_t rank, uint64_t *ret_weights
 /* Where a rank's disk thread says which of its operations are over (worker/tier/tier_io.h), for
  * rank 0 to read: [GROUP_TIER_TOKENS_MAX]. */
 uint32_t *group_tier_done(const struct group *group, uint32_t rank);
+/* A rank's memory of adapters, adapter_bytes long; NULL: there is none. Rank 0 writes all of them.
+ */
+void *group_adapters(const struct group *group, uint32_t rank);
 /* All ranks arrive within deadline_ms. 0, -ECANCELED, -ETIMEDOUT. Used once, when all are loaded.
  */
 int group_barrier(struct group *group, uint32_t deadline_ms);

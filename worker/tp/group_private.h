@@ -39,6 +39,8 @@ struct group_header {
     uint64_t bytes; /* all of it */
     uint32_t version, ranks;
     uint64_t step_bytes, reduce_floats;
+    uint64_t adapter_bytes; /* of a rank */
+    uint32_t adapter_slots;
     uint32_t ids_max, blocks_max, tier_slots, tier_buffers, window_tokens, window_blocks_max;
     uint32_t abort_state; /* enum abort_state */
     char abort_reason[GROUP_REASON_MAX];

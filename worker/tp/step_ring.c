@@ -1,7 +1,7 @@
 /* step_ring.c - step descriptors in shared memory, written by rank 0, read in place by the others.
  *
  *   slot   struct wire_step | ids | positions | row_first | block tables | window tables | out_row
- * | copies | tier ops | disk ops
+ * | copies | tier ops | disk ops | adapters (of each sequence, or of none)
  *
  *   rank 0   wait until all are done with step n - 4 --> write slot n % 4 --> post n
  *   others   wait for n --> check every number --> use it in place --> post done n
@@ -24,7 +24,11 @@ struct wire_step {
     uint32_t tables; /* enum table_bit */
     uint32_t disk_ops, reserved;
 };
-enum table_bit { TABLE_FULL = 1 << 0, TABLE_WINDOW = 1 << 1 }; /* which are there, in this order */
+enum table_bit { /* which are there, in this order; adapters behind everything */
+                 TABLE_FULL = 1 << 0,
+                 TABLE_WINDOW = 1 << 1,
+                 TABLE_ADAPTERS = 1 << 2
+};
 _Static_assert(sizeof(struct wire_step) == 48, "no padding");
 #define COPY_ITEMS (sizeof(struct step_copy) / sizeof(uint32_t))
 #define TIER_OP_ITEMS (sizeof(struct step_tier_op) / sizeof(uint32_t))
@@ -38,20 +42,21 @@ static uint64_t items_of(const struct wire_step *wire)
         (wire->tables & TABLE_FULL) / TABLE_FULL + (wire->tables & TABLE_WINDOW) / TABLE_WINDOW;
     return 2 * (uint64_t)wire->rows + wire->sequences + 1 + tables * table + wire->outputs +
            COPY_ITEMS * (uint64_t)wire->copies + TIER_OP_ITEMS * (uint64_t)wire->tier_ops +
-           DISK_OP_ITEMS * (uint64_t)wire->disk_ops;
+           DISK_OP_ITEMS * (uint64_t)wire->disk_ops +
+           (wire->tables & TABLE_ADAPTERS ? wire->sequences : 0);
 }
 
 size_t step_ring_bytes_max(const struct step_sizes *max)
 {
-    const struct wire_step largest = {.rows = max->rows,
-                                      .sequences = max->sequences,
-                                      .table_stride = max->table,
-                                      .outputs = max->rows,
-                                      .copies = max->copies,
-                                      .tables =
-                                          max->tables > 1 ? TABLE_FULL | TABLE_WINDOW : TABLE_FULL,
-                                      .tier_ops = max->tier_ops,
-                                      .disk_ops = max->disk_ops};
+    const struct wire_step largest = {
+        .rows = max->rows,
+        .sequences = max->sequences,
+        .table_stride = max->table,
+        .outputs = max->rows,
+        .copies = max->copies,
+        .tables = (max->tables > 1 ? TABLE_FULL | TABLE_WINDOW : TABLE_FULL) | TABLE_ADAPTERS,
+        .tier_ops = max->tier_ops,
+        .disk_ops = max->disk_ops};
     return sizeof(largest) + items_of(&largest) * sizeof(uint32_t);
 }
 
@@ -76,8 +81,9 @@ static struct wire_step describe(const struct step_descriptor *descriptor)
     wire.outputs = step->outputs;
     wire.copies = descriptor->copies_count;
     wire.tier_ops = descriptor->tier_ops_count;
-    wire.tables =
-        (step->table != NULL ? TABLE_FULL : 0u) | (step->window_table != NULL ? TABLE_WINDOW : 0u);
+    wire.tables = (step->table != NULL ? TABLE_FULL : 0u) |
+                  (step->window_table != NULL ? TABLE_WINDOW : 0u) |
+                  (step->adapters != NULL ? TABLE_ADAPTERS : 0u);
     wire.disk_ops = descriptor->disk_ops_count;
     for (uint32_t s = 0; s < step->sequences; s++) {
         uint32_t blocks = blocks_of(step, s);
@@ -121,7 +127,9 @@ static void write_slot(void *slot, const struct wire_step *wire,
     at = put(at, step->out_row, wire->outputs);
     at = put(at, descriptor->copies, (size_t)wire->copies * COPY_ITEMS);
     at = put(at, descriptor->tier_ops, (size_t)wire->tier_ops * TIER_OP_ITEMS);
-    (void)put(at, descriptor->disk_ops, (size_t)wire->disk_ops * DISK_OP_ITEMS);
+    at = put(at, descriptor->disk_ops, (size_t)wire->disk_ops * DISK_OP_ITEMS);
+    if (step->adapters != NULL)
+        (void)put(at, step->adapters, wire->sequences);
 }
 
 int step_ring_publish(struct group *group, const struct step_descriptor *descriptor)
@@ -232,6 +240,10 @@ static bool step_is_sound(const struct group_header *header,
         if (!sequence_is_sound(header, step, s))
             return false;
     }
+    for (uint32_t s = 0; s < step->sequences && step->adapters != NULL; s++) {
+        if (step->adapters[s] > header->adapter_slots)
+            return false;
+    }
     for (uint32_t i = 0; i < step->outputs; i++) {
         if (step->out_row[i] >= step->rows || (i > 0 && step->out_row[i] <= step->out_row[i - 1]))
             return false;
@@ -263,6 +275,7 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
     const uint32_t *copies = out_row + wire->outputs;
     const uint32_t *tier_ops = copies + COPY_ITEMS * (size_t)wire->copies;
     const uint32_t *disk_ops = tier_ops + TIER_OP_ITEMS * (size_t)wire->tier_ops;
+    const uint32_t *adapters = disk_ops + DISK_OP_ITEMS * (size_t)wire->disk_ops;
     return (struct step_descriptor){
         .kind = STEP_FORWARD,
         .number = wire->number,
@@ -275,7 +288,8 @@ static struct step_descriptor view_of(const void *slot, const struct wire_step *
                  .window_table = wire->tables & TABLE_WINDOW ? window_table : NULL,
                  .table_stride = wire->table_stride,
                  .out_row = out_row,
-                 .outputs = wire->outputs},
+                 .outputs = wire->outputs,
+                 .adapters = wire->tables & TABLE_ADAPTERS ? adapters : NULL},
         .copies = (const struct step_copy *)copies,
         .copies_count = wire->copies,
         .tier_ops = (const struct step_tier_op *)tier_ops,
@@ -295,7 +309,7 @@ static int read_slot(struct group *group, const void *slot, struct step_descript
         *ret_descriptor = (struct step_descriptor){.kind = STEP_STOP, .number = wire.number};
         return 0;
     }
-    if (wire.kind != STEP_FORWARD || wire.tables > (TABLE_FULL | TABLE_WINDOW) ||
+    if (wire.kind != STEP_FORWARD || wire.tables > (TABLE_FULL | TABLE_WINDOW | TABLE_ADAPTERS) ||
         !counts_fit(&wire, group->header->step_bytes))
         return -EPROTO;
     struct step_descriptor descriptor = view_of(slot, &wire);
