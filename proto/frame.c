@@ -51,6 +51,10 @@ static const struct kind_info kinds[FRAME_KINDS] = {
     [FRAME_DRAIN] = {"Drain", &refrain__drain__descriptor, 64},
     [FRAME_RESET_PREFIX_CACHE] = {"ResetPrefixCache", &refrain__reset_prefix_cache__descriptor, 64},
     [FRAME_ERROR] = {"Error", &refrain__error__descriptor, 8 * KIB},
+    [FRAME_LOAD_ADAPTER] = {"LoadAdapter", &refrain__load_adapter__descriptor, 16 * KIB},
+    [FRAME_UNLOAD_ADAPTER] = {"UnloadAdapter", &refrain__unload_adapter__descriptor, 8 * KIB},
+    [FRAME_ADAPTER_RESULT] = {"AdapterResult", &refrain__adapter_result__descriptor, 8 * KIB},
+    [FRAME_ADAPTERS] = {"Adapters", &refrain__adapters__descriptor, 1 * MIB},
 };
 
 static bool kind_known(uint32_t kind)

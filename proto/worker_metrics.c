@@ -93,6 +93,7 @@ const struct metric_spec worker_metric_specs[WORKER_METRICS] = {
     [WM_KV_USAGE_RATIO] =
         GAUGE("refrain_kv_usage_ratio", "Share of KV blocks that sequences hold, 0 to 1."),
     [WM_DRAINING] = GAUGE("refrain_draining_bool", "1 while no new request is taken."),
+    [WM_ADAPTERS] = GAUGE("refrain_adapters_loaded", "LoRA adapters that take requests."),
     [WM_ROUTERS] = GAUGE("refrain_routers_attached", "Routers attached to this worker."),
     [WM_WEIGHTS_BYTES] = GAUGE("refrain_weights_bytes", "Packed weights of this rank."),
     [WM_KV_BYTES] = GAUGE("refrain_kv_bytes", "KV pool of this rank."),

@@ -34,6 +34,7 @@ enum worker_metric {
     WM_KV_USAGE_RATIO,
     WM_DRAINING,
     WM_ROUTERS,
+    WM_ADAPTERS,
     WM_WEIGHTS_BYTES,
     WM_KV_BYTES,
     WM_RESIDENT_BYTES,

@@ -54,7 +54,8 @@ static int load(struct rank_process *process, const struct worker_settings *sett
                                  .kv_blocks = arguments->kv_blocks,
                                  .rank_timeout_ms = settings->rank_timeout_ms,
                                  .host_tier_bytes = settings->host_tier_bytes,
-                                 .window_blocks = arguments->window_blocks};
+                                 .window_blocks = arguments->window_blocks,
+                                 .lora = worker_lora_limits(settings)};
     char disk_path[WORKER_DISK_PATH_MAX];
     if (settings->disk_tier_path != NULL) {
         worker_disk_path(settings, disk_path);

@@ -125,7 +125,7 @@ int router_link_new(const struct router_link_settings *settings, struct router_l
     int r = 0;
     link->settings = *settings;
     link->limits = (struct submit_limits){settings->info->card, settings->info->pool.context_tokens,
-                                          settings->grammars};
+                                          settings->grammars, settings->adapters};
     link->context = zmq_ctx_new();
     ASSERT(link->context != NULL);
     r = open_data(link, err);
@@ -248,7 +248,10 @@ static void on_submit(struct router_link *link, struct attached *router, const s
                     1);
         sent(link, router,
              router_send_refusal(link->sender, &router->peer, submit->request_id,
-                                 r == -ENOSPC || r == -ENOMEM ? 503 : 400, err.text));
+                                 r == -ENOSPC || r == -ENOMEM ? 503
+                                 : r == -ENOENT               ? 404
+                                                              : 400,
+                                 err.text));
         return;
     }
     command->router = router->serial;
@@ -288,6 +291,73 @@ static void on_reset(struct router_link *link, struct attached *router, const st
     tell_engine(link, command_new(COMMAND_RESET_CACHE, 0));
 }
 
+static void tell_adapters(struct router_link *link)
+{
+    for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
+        struct attached *router = &link->routers[i];
+        if (router->serial != 0)
+            sent(link, router,
+                 router_send_adapters(link->sender, &router->peer, link->settings.adapters));
+    }
+}
+
+static void on_load_adapter(struct router_link *link, struct attached *router,
+                            const struct frame *frame)
+{
+    const Refrain__LoadAdapter *load = (const Refrain__LoadAdapter *)frame->message;
+    const struct adapter_asker asker = {router->serial, load->ticket};
+    struct adapters *adapters = link->settings.adapters;
+    struct errmsg err = {""};
+    int r = adapters != NULL ? adapters_load(adapters, load->name, load->path, asker, &err)
+                             : errmsg_set(&err, -ENOTSUP,
+                                          "this worker serves no adapters: start it with "
+                                          "--enable-lora");
+    if (r == 0)
+        return; /* router_link_adapters_turn() tells */
+    sent(link, router,
+         router_send_adapter_result(link->sender, &router->peer, load->ticket,
+                                    r == -EALREADY ? 0 : r, err.text));
+}
+
+static void on_unload_adapter(struct router_link *link, struct attached *router,
+                              const struct frame *frame)
+{
+    const Refrain__UnloadAdapter *unload = (const Refrain__UnloadAdapter *)frame->message;
+    const uint32_t serial = router->serial;
+    struct adapters *adapters = link->settings.adapters;
+    struct errmsg err = {""};
+    int r = adapters != NULL ? adapters_unload(adapters, unload->name, &err) : -ENOENT;
+    if (r == 0)
+        tell_adapters(link);
+    if (router->serial == serial) /* else it was lost meanwhile */
+        sent(link, router,
+             router_send_adapter_result(link->sender, &router->peer, unload->ticket, r, err.text));
+}
+
+/* The list first: who hears of success finds the adapter in it. */
+static void on_loaded(void *user, struct adapter_asker asker, int r, const char *text)
+{
+    struct router_link *link = user;
+    if (r == 0)
+        tell_adapters(link);
+    for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
+        struct attached *router = &link->routers[i];
+        if (router->serial != 0 && router->serial == asker.router)
+            sent(link, router,
+                 router_send_adapter_result(link->sender, &router->peer, asker.ticket, r, text));
+    }
+}
+
+void router_link_adapters_turn(struct router_link *link)
+{
+    struct adapter_view view;
+    uint32_t ready = 0;
+    (void)adapters_turn(link->settings.adapters, on_loaded, link);
+    for (uint32_t i = 0; i < adapters_max(link->settings.adapters); i++)
+        ready += adapters_at(link->settings.adapters, i, &view);
+    metrics_set(worker_metrics_rank(link->settings.metrics, 0), WM_ADAPTERS, 0, ready);
+}
+
 static void on_error(struct router_link *link, struct attached *router, const struct frame *frame)
 {
     const Refrain__Error *error = (const Refrain__Error *)frame->message;
@@ -313,6 +383,8 @@ static void attach(struct router_link *link, const struct frame_peer *peer, cons
     count_routers(link);
     engine_get_status(link->settings.engine, &status);
     int r = router_send_hello(link->sender, peer, status.prefill_seconds_per_token);
+    if (r == 0)
+        r = router_send_adapters(link->sender, peer, link->settings.adapters);
     if (r == 0)
         ask_snapshot(link, router);
     sent(link, router, r);
@@ -344,6 +416,8 @@ static const handler_fn handlers[FRAME_KINDS] = {
     [FRAME_DRAIN] = on_drain,
     [FRAME_RESET_PREFIX_CACHE] = on_reset,
     [FRAME_ERROR] = on_error,
+    [FRAME_LOAD_ADAPTER] = on_load_adapter,
+    [FRAME_UNLOAD_ADAPTER] = on_unload_adapter,
 };
 
 static void dispatch(struct router_link *link, const struct frame *frame)

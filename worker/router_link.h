@@ -17,6 +17,7 @@
 #include "worker/engine/engine.h"
 #include "worker/grammars.h"
 #include "worker/info.h"
+#include "worker/lora/adapters.h"
 #include "worker/metrics.h"
 
 #define ROUTERS_MAX 16u
@@ -28,6 +29,7 @@ struct router_link_settings {
     struct engine *engine;
     struct worker_metrics *metrics;
     struct grammars *grammars;
+    struct adapters *adapters; /* NULL: none are served */
 };
 
 /* Binds the data socket and connects to the registration endpoints. -EADDRINUSE etc. */
@@ -42,6 +44,8 @@ int router_link_fd(const struct router_link *link);
 bool router_link_turn(struct router_link *link);
 /* Send what the engine made; the caller recycles it. */
 void router_link_output(struct router_link *link, const struct output *output);
+/* Tell how loads of adapters ended; call once a turn where there are any. */
+void router_link_adapters_turn(struct router_link *link);
 /* Announce, Heartbeat, silence; call at least every 250 ms, right after router_link_turn(). */
 void router_link_tick(struct router_link *link, uint64_t now_ms);
 /* No Announce has left yet and it is worth trying more often: tick every few ms for a while. */

@@ -270,6 +270,37 @@ int router_send_heartbeat(struct router_sender *sender, const struct frame_peer 
     return frame_send(sender->socket, peer, FRAME_HEARTBEAT, &message.base);
 }
 
+int router_send_adapters(struct router_sender *sender, const struct frame_peer *peer,
+                         const struct adapters *adapters)
+{
+    Refrain__Adapters message = REFRAIN__ADAPTERS__INIT;
+    Refrain__Adapter items[LORA_SLOTS_MAX], *pointers[LORA_SLOTS_MAX];
+    message.adapters_max = adapters != NULL ? adapters_max(adapters) : 0;
+    message.adapters = pointers;
+    for (uint32_t i = 0; i < message.adapters_max; i++) {
+        struct adapter_view view;
+        Refrain__Adapter *item = &items[message.n_adapters];
+        if (!adapters_at(adapters, i, &view))
+            continue;
+        refrain__adapter__init(item);
+        item->name = text_of(view.name);
+        item->key = text_of(view.key);
+        item->path = text_of(view.path);
+        pointers[message.n_adapters++] = item;
+    }
+    return frame_send(sender->socket, peer, FRAME_ADAPTERS, &message.base);
+}
+
+int router_send_adapter_result(struct router_sender *sender, const struct frame_peer *peer,
+                               uint64_t ticket, int code, const char *text)
+{
+    Refrain__AdapterResult message = REFRAIN__ADAPTER_RESULT__INIT;
+    message.ticket = ticket;
+    message.code = code;
+    message.text = text_of(text);
+    return frame_send(sender->socket, peer, FRAME_ADAPTER_RESULT, &message.base);
+}
+
 int router_send_error(struct router_sender *sender, const struct frame_peer *peer,
                       enum frame_kind kind, int code, const char *text, const char *request_id)
 {

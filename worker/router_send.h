@@ -9,6 +9,7 @@
 #include "proto/frame.h"
 #include "worker/engine/engine.h"
 #include "worker/info.h"
+#include "worker/lora/adapters.h"
 #include "worker/metrics.h"
 
 struct router_sender;
@@ -33,6 +34,11 @@ struct kv_state {
 int router_send_heartbeat(struct router_sender *sender, const struct frame_peer *peer,
                           const struct engine_status *status, const struct kv_state *kv,
                           struct worker_metrics *metrics);
+/* All that are ready; adapters NULL: none are served. */
+int router_send_adapters(struct router_sender *sender, const struct frame_peer *peer,
+                         const struct adapters *adapters);
+int router_send_adapter_result(struct router_sender *sender, const struct frame_peer *peer,
+                               uint64_t ticket, int code, const char *text);
 /* kind 0: unknown. request_id may be NULL. */
 int router_send_error(struct router_sender *sender, const struct frame_peer *peer,
                       enum frame_kind kind, int code, const char *text, const char *request_id);

@@ -67,6 +67,13 @@ static const struct setting table[] = {
                  "vllm (nothing of it), or a folder with a generation_config.json."),
     SETTING_TEXT("override-generation-config", generation_overrides, NULL,
                  "JSON that wins over it, for example '{\"temperature\": 0.5}'."),
+    SETTING_BOOL("enable-lora", lora, "false", "Serve LoRA adapters beside the model."),
+    SETTING_LIST("lora-modules", lora_modules, NULL,
+                 "Adapters to load at the start, NAME=PATH each: folders in PEFT's format."),
+    SETTING_U32("max-loras", loras_max, "4", 1, LORA_SLOTS_MAX,
+                "Adapters that may be loaded at one time; their memory is reserved."),
+    SETTING_U32("max-lora-rank", lora_rank_max, "16", 1, LORA_RANK_MAX,
+                "Largest rank that an adapter may have."),
     SETTING_BOOL("enable-prefix-caching", prefix_caching, "true", "Reuse KV of known prefixes."),
     SETTING_TEXT("kv-events-config", kv_events_config, NULL,
                  "Publish changes of the prefix cache as vLLM does: its JSON, for example "
@@ -132,6 +139,14 @@ static const char *const foreign[] = {
     "a worker speaks no HTTP; refrain-router has --host and --port",
     "enable-chunked-prefill",
     "prompts are always computed in chunks; --max-num-batched-tokens bounds a step",
+    "max-cpu-loras",
+    "adapters lie in memory once; --max-loras says how many",
+    "lora-dtype",
+    "adapters are held in float32",
+    "lora-extra-vocab-size",
+    "adapters that add tokens are not served",
+    "fully-sharded-loras",
+    "adapters are sliced as the base model's matrices are",
     "worker-address",
     "FastChat's; use --data-endpoint",
     "controller-address",
@@ -226,6 +241,8 @@ static int check_values(const struct worker_settings *settings, struct errmsg *e
         return errmsg_set(err, -EINVAL,
                           "--block-size %u: blocks have %u tokens, in routers and in kernels alike",
                           settings->block_tokens, BLOCK_TOKENS);
+    if (settings->lora_modules != NULL && !settings->lora)
+        return errmsg_set(err, -EINVAL, "--lora-modules needs --enable-lora");
     if (settings->grammar_bytes < GRAMMAR_MACHINE_BYTES_MIN)
         return errmsg_set(err, -EINVAL, "--grammar-memory: at least %zu MiB are needed",
                           GRAMMAR_MACHINE_BYTES_MIN >> 20);
@@ -283,6 +300,11 @@ uint64_t worker_settings_tier_bytes(const struct worker_settings *settings)
 {
     return settings->host_tier_bytes +
            (settings->disk_tier_path != NULL ? settings->disk_buffer_bytes : 0);
+}
+
+struct lora_limits worker_lora_limits(const struct worker_settings *settings)
+{
+    return (struct lora_limits){settings->lora ? settings->loras_max : 0, settings->lora_rank_max};
 }
 
 static void format_path(char *ret_path, int length)

@@ -5,6 +5,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/settings.h"
+#include "worker/lora/lora.h"
 
 #define WORKER_GROUP_MAX 999u
 #define WORKER_ENDPOINTS_MAX 8u
@@ -22,10 +23,12 @@ struct worker_settings {
     int backend;                                    /* enum worker_backend */
     int log_level;                                  /* enum log_level */
     int eviction;                                   /* index into eviction_policies */
+    char *lora_modules;                             /* NAME=PATH,... */
     uint32_t ranks, group;
     uint32_t context_tokens; /* 0: the model's */
     uint32_t sequences_max, step_tokens_max, waiting_max;
     uint32_t block_tokens;
+    uint32_t loras_max, lora_rank_max;
     uint32_t threads; /* 0: CPUs / ranks */
     uint32_t chunk;
     uint32_t rank_timeout_ms, step_timeout_ms;
@@ -34,7 +37,7 @@ struct worker_settings {
     char *disk_tier_path;     /* NULL: no disk tier */
     uint64_t disk_tier_bytes, disk_buffer_bytes;
     uint32_t disk_wait_ms;
-    bool prefix_caching, insecure_tcp, reference;
+    bool prefix_caching, insecure_tcp, reference, lora;
     bool whole_windows;
 };
 
@@ -55,6 +58,8 @@ void worker_settings_done(struct worker_settings *settings);
 /* Memory of the tiers: host slots, and the disk's buffers; per process of the group. */
 uint64_t worker_settings_tier_bytes(const struct worker_settings *settings);
 
+/* Slots 0: no adapters are served. */
+struct lora_limits worker_lora_limits(const struct worker_settings *settings);
 /* RUNDIR/worker-G.sock, RUNDIR/worker-G[-rank-R].admin.sock; fit by worker_settings_parse. */
 void worker_data_path(const struct worker_settings *settings, char ret_path[WORKER_PATH_MAX]);
 void worker_admin_path(const struct worker_settings *settings, uint32_t rank,

@@ -213,6 +213,20 @@ static int take_ids(const Refrain__Submit *submit, const struct submit_limits *l
     return 0;
 }
 
+/* The adapter's user is counted from here on; what blocks are called begins with its key. */
+static int take_adapter(const Refrain__Submit *submit, const struct submit_limits *limits,
+                        struct sequence_params *params, struct errmsg *err)
+{
+    struct adapter_view view = {.key = NULL};
+    if (submit->adapter[0] != '\0' &&
+        (limits->adapters == NULL || !adapters_find(limits->adapters, submit->adapter, &view)))
+        return errmsg_set(err, -ENOENT, "the adapter '%.100s' is not loaded here", submit->adapter);
+    if (view.use != NULL)
+        params->adapter = adapter_enter(view.use);
+    params->root = block_hash_root(limits->card->fingerprint, view.key, submit->cache_salt);
+    return 0;
+}
+
 int submit_to_command(const Refrain__Submit *submit, const struct submit_limits *limits,
                       uint64_t now_ns, struct command **ret_command, struct errmsg *err)
 {
@@ -225,8 +239,6 @@ int submit_to_command(const Refrain__Submit *submit, const struct submit_limits 
                           limits->context_tokens_max);
     if (submit->sampling == NULL)
         return errmsg_set(err, -EINVAL, "sampling parameters are missing");
-    if (submit->adapter[0] != '\0')
-        return errmsg_set(err, -EINVAL, "adapters are not served by this worker");
     if (strlen(submit->cache_salt) > CACHE_SALT_BYTES_MAX)
         return errmsg_set(err, -EINVAL, "cache_salt is longer than %u bytes", CACHE_SALT_BYTES_MAX);
 
@@ -238,8 +250,9 @@ int submit_to_command(const Refrain__Submit *submit, const struct submit_limits 
     if (submit->deadline_ms > 0)
         params->deadline_ns = now_ns + (uint64_t)submit->deadline_ms * 1000000;
     params->no_prefix_reuse = submit->no_prefix_reuse;
-    params->root = block_hash_root(limits->card->fingerprint, NULL, submit->cache_salt);
-    int r = take_ids(submit, limits, command, err);
+    int r = take_adapter(submit, limits, params, err);
+    if (r == 0)
+        r = take_ids(submit, limits, command, err);
     if (r == 0)
         r = take_sampling(submit->sampling, limits->card, params, err);
     if (r == 0)

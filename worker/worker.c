@@ -63,6 +63,7 @@ struct worker {
     struct worker_metrics *metrics;
     struct engine *engine;
     struct grammars *grammars;      /* NULL before serving */
+    struct adapters *adapters;      /* the same; NULL: none are served */
     struct io_settings io_settings; /* holds the admin context, whose address is fixed */
     struct router_link *link;
     struct io *io;
@@ -131,6 +132,8 @@ static int check_start(struct worker *worker, struct errmsg *err)
             file_bytes(worker->file) + engine_logits_bytes(settings->sequences_max, config),
     };
     struct start_plan plan;
+    if (settings->lora)
+        facts.other_bytes += rank_model_adapter_bytes(worker->model, worker_lora_limits(settings));
     process_memory(&facts.memory_bytes, &facts.available_bytes);
     int r = start_checks_run(&facts, &plan, err);
     if (r < 0)
@@ -190,7 +193,8 @@ static struct rank_limits rank_limits(const struct worker *worker)
         .kv_blocks = worker->model->groups.full_layers > 0 ? worker->info.pool.blocks : 0,
         .rank_timeout_ms = settings->rank_timeout_ms,
         .host_tier_bytes = settings->host_tier_bytes,
-        .window_blocks = worker->info.pool.window_blocks};
+        .window_blocks = worker->info.pool.window_blocks,
+        .lora = worker_lora_limits(settings)};
     if (worker->disk_path[0] != '\0')
         limits.disk = (struct disk_limits){worker->disk_path, settings->disk_tier_bytes,
                                            settings->disk_buffer_bytes, worker->card->fingerprint};
@@ -238,6 +242,9 @@ static int start_ranks(struct worker *worker, struct errmsg *err)
                    settings->whole_windows ? "true" : "false"),
         mem_printf("--disk-tier-size=%llu", (unsigned long long)settings->disk_tier_bytes),
         mem_printf("--disk-tier-buffer=%llu", (unsigned long long)settings->disk_buffer_bytes),
+        mem_printf("--enable-lora=%s", settings->lora ? "true" : "false"),
+        mem_printf("--max-loras=%u", settings->loras_max),
+        mem_printf("--max-lora-rank=%u", settings->lora_rank_max),
         mem_printf("--rank-timeout-ms=%u", settings->rank_timeout_ms),
         mem_printf("--log-level=%s", log_level_name((enum log_level)settings->log_level)),
         settings->disk_tier_path != NULL
@@ -269,6 +276,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
         .host_tier_bytes = settings->host_tier_bytes,
         .disk = rank_limits(worker).disk,
         .disk_wait_ms = settings->disk_wait_ms,
+        .lora = worker_lora_limits(settings),
         .rank_timeout_ms = settings->rank_timeout_ms,
         .prefix_caching = settings->prefix_caching,
         .eviction = eviction_policies[settings->eviction],
@@ -414,6 +422,24 @@ static void set_bytes_metrics(struct worker *worker)
     }
 }
 
+/* Those of the flags are loaded before anybody can ask for them. */
+static int open_adapters(struct worker *worker, struct errmsg *err)
+{
+    const struct worker_settings *settings = worker->settings;
+    struct adapters_settings adapters = {.config = &worker->model->config,
+                                         .limits = worker_lora_limits(settings),
+                                         .ranks = settings->ranks,
+                                         .lora = worker->model->lora};
+    if (!settings->lora)
+        return 0;
+    for (uint32_t rank = 1; rank < settings->ranks; rank++)
+        adapters.memory[rank] = group_adapters(worker->group, rank);
+    int r = adapters_new(&adapters, &worker->adapters, err);
+    if (r == 0)
+        r = adapters_load_all(worker->adapters, settings->lora_modules, err);
+    return r < 0 ? errmsg_prefix(err, r, "--lora-modules") : 0;
+}
+
 static int start_serving(struct worker *worker, struct errmsg *err)
 {
     struct worker_info *info = &worker->info;
@@ -428,15 +454,19 @@ static int start_serving(struct worker *worker, struct errmsg *err)
     }
     set_bytes_metrics(worker);
     worker->grammars = grammars_new(worker->card, worker->settings->grammar_bytes);
+    int r = open_adapters(worker, err);
+    if (r < 0)
+        return r;
     const struct router_link_settings link = {info, worker->engine, worker->metrics,
-                                              worker->grammars};
-    int r = router_link_new(&link, &worker->link, err);
+                                              worker->grammars, worker->adapters};
+    r = router_link_new(&link, &worker->link, err);
     if (r < 0)
         return r;
     context->info = info;
     context->engine = worker->engine;
     context->link = worker->link;
     context->metrics = worker->metrics;
+    worker->io_settings.adapters = worker->adapters;
     worker->io_settings.step_timeout_ms = worker->settings->step_timeout_ms;
     const struct kv_publisher_settings events = {
         worker->settings->kv_events_config, worker->settings->group, worker->settings->insecure_tcp,
@@ -455,6 +485,7 @@ static void free_all(struct worker *worker)
     admin_socket_free(worker->io_settings.context.admin);
     engine_free(worker->engine);
     grammars_free(worker->grammars); /* the engine's sequences were in it */
+    adapters_free(worker->adapters); /* and in these */
     rank_model_close(worker->model);
     ranks_free(worker->ranks);
     if (worker->group != NULL) {

@@ -16,6 +16,7 @@
 
 #define HELP_BYTES_MAX ((size_t)1 << 20)
 #define FLAG_NAME_BYTES_MAX 64u
+#define LIST_BYTES_MAX (64u << 10)
 
 /* What the flags say besides values of the table. */
 struct flags {
@@ -87,6 +88,27 @@ static int apply_special(const struct settings_spec *spec, void *out, const char
     return -ENOKEY; /* no word of ours */
 }
 
+/* "--flag A B C" of a list: as "A,B,C". Returns how many arguments were used. */
+static int apply_list(const struct setting *row, void *out, char **argv, int at, int argc,
+                      const char *inside, struct errmsg *err)
+{
+    struct buffer text;
+    int used = 1;
+    buffer_init(&text, LIST_BYTES_MAX);
+    if (inside != NULL)
+        buffer_append_text(&text, inside);
+    for (; inside == NULL && at + used < argc && strncmp(argv[at + used], "--", 2) != 0; used++) {
+        if (used > 1)
+            buffer_append_char(&text, ',');
+        buffer_append_text(&text, argv[at + used]);
+    }
+    int r = buffer_finish(&text) < 0
+                ? errmsg_set(err, -E2BIG, "--%s: more than %u bytes", row->name, LIST_BYTES_MAX)
+                : assign_named(row, out, text.data, err);
+    buffer_done(&text);
+    return r < 0 ? r : used;
+}
+
 /* argv[at], with its value in it or in argv[at + 1]. Returns how many arguments were used. */
 static int apply_flag(const struct settings_spec *spec, void *out, char **argv, int at, int argc,
                       struct flags *flags, struct errmsg *err)
@@ -121,6 +143,8 @@ static int apply_flag(const struct settings_spec *spec, void *out, char **argv, 
     if (row != NULL) {
         if (value == NULL)
             return errmsg_set(err, -EINVAL, "--%s needs a value", row->name);
+        if (row->type == SETTING_TYPE_TEXT && row->max > 0)
+            return apply_list(row, out, argv, at, argc, inside, err);
         r = assign_named(row, out, value, err);
         return r < 0 ? r : (inside != NULL ? 1 : 2);
     }

@@ -25,7 +25,7 @@
 
 enum setting_type {
     SETTING_TYPE_END = 0,
-    SETTING_TYPE_TEXT,   /* char *, NULL when absent */
+    SETTING_TYPE_TEXT,   /* char *, NULL when absent; max 1: several arguments, joined by commas */
     SETTING_TYPE_U32,    /* uint32_t */
     SETTING_TYPE_U64,    /* uint64_t */
     SETTING_TYPE_DOUBLE, /* double */
@@ -50,6 +50,7 @@ struct setting {
         name_, type_, offsetof(SETTING_STRUCT, field_), dflt_, min_, max_, names_, help_ \
     }
 #define SETTING_TEXT(n, f, d, h) SETTING_ROW(n, SETTING_TYPE_TEXT, f, d, 0, 0, NULL, h)
+#define SETTING_LIST(n, f, d, h) SETTING_ROW(n, SETTING_TYPE_TEXT, f, d, 0, 1, NULL, h)
 #define SETTING_U32(n, f, d, lo, hi, h) SETTING_ROW(n, SETTING_TYPE_U32, f, d, lo, hi, NULL, h)
 #define SETTING_U64(n, f, d, lo, hi, h) SETTING_ROW(n, SETTING_TYPE_U64, f, d, lo, hi, NULL, h)
 #define SETTING_DOUBLE(n, f, d, lo, hi, h) \

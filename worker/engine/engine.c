@@ -58,7 +58,8 @@ static struct rank_limits limits_of(const struct engine_settings *settings)
                                 .rank_timeout_ms = settings->rank_timeout_ms,
                                 .host_tier_bytes = settings->host_tier_bytes,
                                 .window_blocks = settings->window_blocks,
-                                .disk = settings->disk};
+                                .disk = settings->disk,
+                                .lora = settings->lora};
 }
 
 /* Pool, tiers and scheduler, which know of each other by callbacks only. */

@@ -33,6 +33,7 @@ struct engine_settings {
     uint64_t host_tier_bytes;       /* per rank, 0: no tier */
     struct disk_limits disk;        /* its texts outlive the engine */
     uint32_t disk_wait_ms;          /* a request waits so long for its blocks */
+    struct lora_limits lora;
     uint32_t rank_timeout_ms;
     bool prefix_caching;
     const struct eviction_policy *eviction; /* NULL: the default */

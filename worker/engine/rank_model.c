@@ -97,11 +97,17 @@ int rank_model_load(struct rank_model *model, const struct rank_limits *limits, 
         return r;
     model->comm = group != NULL ? comm_shm_new(group) : comm_single_new();
     model->comm->deadline_ms = limits->rank_timeout_ms;
+    if (limits->lora.slots > 0)
+        r = lora_new(&model->config, shard, &limits->lora,
+                     group != NULL ? group_adapters(group, shard->rank) : NULL, &model->lora, err);
+    if (r < 0)
+        return r;
     const struct decoder_settings decoder = {.config = &model->config,
                                              .shard = shard,
                                              .weights = model->weights,
                                              .backend = model->backend,
                                              .comm = model->comm,
+                                             .lora = model->lora,
                                              .rows_max = limits->rows_max,
                                              .outputs_max = limits->sequences_max + SCORED_ROWS_MAX,
                                              .positions_max = limits->context_tokens_max,
@@ -127,6 +133,7 @@ void rank_model_close(struct rank_model *model)
         tier_slots_done(&model->tier_slots);
     if (model->decoder != NULL)
         decoder_free(model->decoder);
+    lora_free(model->lora);
     if (model->comm != NULL)
         comm_free(model->comm);
     if (model->weights != NULL)
@@ -216,6 +223,25 @@ int rank_model_check_disk(const struct rank_model *model, const struct rank_limi
     return 0;
 }
 
+/* Of the rank that needs the most. */
+static size_t adapter_bytes_max(const struct rank_model *model, const struct lora_limits *limits)
+{
+    size_t bytes_max = 0;
+    for (uint32_t rank = 0; rank < model->shard.ranks && limits->slots > 0; rank++) {
+        struct shard shard;
+        int r = shard_compute(&model->config, rank, model->shard.ranks, &shard, NULL);
+        ASSERT(r == 0);
+        size_t bytes = lora_bytes(&model->config, &shard, limits);
+        bytes_max = bytes > bytes_max ? bytes : bytes_max;
+    }
+    return bytes_max;
+}
+
+uint64_t rank_model_adapter_bytes(const struct rank_model *model, struct lora_limits limits)
+{
+    return (uint64_t)model->shard.ranks * adapter_bytes_max(model, &limits);
+}
+
 struct group_limits rank_model_group_limits(const struct rank_model *model,
                                             const struct rank_limits *limits)
 {
@@ -238,6 +264,8 @@ struct group_limits rank_model_group_limits(const struct rank_model *model,
         .tier_slots = tiers.host_slots + tiers.disk.buffers,
         .tier_buffers = tiers.disk.buffers,
         .tag = limits->disk.fingerprint,
+        .adapter_slots = limits->lora.slots,
+        .adapter_bytes = adapter_bytes_max(model, &limits->lora),
         .step_deadline_ms = limits->rank_timeout_ms,
     };
 }

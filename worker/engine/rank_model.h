@@ -26,6 +26,7 @@ struct rank_model {
     struct backend *backend;
     struct weights *weights; /* these from rank_model_load on */
     struct comm *comm;
+    struct lora *lora; /* NULL: no adapters are served */
     struct decoder *decoder;
     struct tier_slots tier_slots;              /* the disk tier's buffers, then host slots */
     struct tier_io *tier_io;                   /* NULL: no disk tier */
@@ -58,6 +59,7 @@ struct rank_limits {
     uint64_t host_tier_bytes; /* per rank */
     uint32_t window_blocks;   /* of the layers that slide; kv_blocks are of the others */
     struct disk_limits disk;
+    struct lora_limits lora; /* slots 0: none */
 };
 
 /* group: NULL with one rank; outlives the model. */
@@ -88,5 +90,7 @@ struct group_limits rank_model_group_limits(const struct rank_model *model,
 /* Tier ops, copies, then the forward pass of one step. ret_logits: rank 0's, else NULL. */
 int rank_model_forward(struct rank_model *model, const struct step_descriptor *descriptor,
                        float *ret_logits);
+/* Of all ranks together: what the slots of adapters take. */
+uint64_t rank_model_adapter_bytes(const struct rank_model *model, struct lora_limits limits);
 
 #endif

@@ -22,7 +22,7 @@ static int setup(void **state)
     f.card = (struct model_card){.fingerprint = (char *)"fp", .vocab_size = 100, .eos_count = 2};
     f.card.eos_ids[0] = 2;
     f.card.eos_ids[1] = 3;
-    f.limits = (struct submit_limits){&f.card, 6, NULL};
+    f.limits = (struct submit_limits){&f.card, 6, NULL, NULL};
     refrain__submit__init(&f.submit);
     refrain__sampling__init(&f.sampling);
     f.sampling.top_p = 1;
