@@ -86,7 +86,7 @@ static struct chunk_head head_of(const struct request *request)
     return (struct chunk_head){.kind = request->fields.kind,
                                .stream = request->fields.stream,
                                .id = request->api_id,
-                               .model = request->model->card->name,
+                               .model = served_model_name(request->model),
                                .created = request->created_s};
 }
 

@@ -93,11 +93,18 @@ void served_model_unref(struct served_model *model)
     ASSERT(model->refs > 0);
     if (--model->refs > 0)
         return;
-    metrics_free(model->metrics);
-    chat_template_free(model->chat_template);
-    chat_template_free(model->tool_template);
-    tokenizer_free(model->maker.tokenizer);
-    model_card_unref(model->card);
+    if (model->parent) {
+        served_model_unref(model->parent);
+    } else {
+        metrics_free(model->metrics);
+        chat_template_free(model->chat_template);
+        chat_template_free(model->tool_template);
+        tokenizer_free(model->maker.tokenizer);
+        model_card_unref(model->card);
+    }
+    mem_free(model->adapter);
+    mem_free(model->adapter_key);
+    mem_free(model->adapter_path);
     mem_free(model);
 }
 
@@ -167,16 +174,8 @@ static struct served_model *make_model(struct models *models, struct model_card 
     return model;
 }
 
-void models_add(struct models *models, struct model_card *card)
+static void make_room(struct models *models)
 {
-    struct served_model *model = models_find(models, card->name);
-
-    if (model && strcmp(model->card->fingerprint, card->fingerprint) == 0) {
-        model->live = true;
-        return;
-    }
-    if (model)
-        models_remove(models, model);
     for (struct list *item = models->list.next; models->count >= MODELS_MAX;) {
         struct served_model *old = LIST_ENTRY(item, struct served_model, link);
         ASSERT(item != &models->list); /* at most as many live models as links */
@@ -184,10 +183,73 @@ void models_add(struct models *models, struct model_card *card)
         if (!old->live)
             models_remove(models, old);
     }
-    model = make_model(models, card);
+}
+
+static void add(struct models *models, struct served_model *model)
+{
     model->live = true;
     list_push_back(&models->list, &model->link);
     models->count++;
+}
+
+void models_add(struct models *models, struct model_card *card)
+{
+    struct served_model *model = models_find(models, card->name);
+
+    if (model && !model->parent && strcmp(model->card->fingerprint, card->fingerprint) == 0) {
+        model->live = true;
+        return;
+    }
+    if (model)
+        models_remove(models, model);
+    make_room(models);
+    add(models, make_model(models, card));
+}
+
+/* Turn memory of its own: what an adapter wrote is no prefix of its base's chats. */
+static struct served_model *make_adapter(struct models *models, struct served_model *parent,
+                                         const struct links_adapter *adapter)
+{
+    struct served_model *model = mem_alloc(sizeof(*model));
+
+    *model = *parent;
+    model->refs = 1;
+    model->parent = served_model_ref(parent);
+    model->adapter = mem_strdup(adapter->name);
+    model->adapter_key = mem_strdup(adapter->key);
+    model->adapter_path = mem_strdup(adapter->path);
+    model->created_s = clock_unix_s();
+    model->maker.tokenizer_id = ++models->last_tokenizer_id;
+    log_info("adapter", "model=\"%s\" parent=\"%s\" key=%s", adapter->name, adapter->base,
+             adapter->key);
+    return model;
+}
+
+void models_add_adapter(struct models *models, const struct links_adapter *adapter)
+{
+    struct served_model *parent = models_find(models, adapter->base);
+    struct served_model *model = models_find(models, adapter->name);
+
+    ASSERT(parent && !parent->parent && parent->live);
+    if (model && model->parent == parent && strcmp(model->adapter_key, adapter->key) == 0) {
+        model->live = true;
+        return;
+    }
+    if (model)
+        models_remove(models, model);
+    make_room(models);
+    add(models, make_adapter(models, parent, adapter));
+}
+
+void models_adapter_gone(struct models *models, const char *name, bool forgotten)
+{
+    struct served_model *model = models_find(models, name);
+
+    if (!model || !model->parent)
+        return;
+    model->live = false;
+    if (forgotten)
+        models_remove(models, model);
 }
 
 void models_gone(struct models *models, const char *name)
@@ -205,7 +267,7 @@ struct served_model *models_find(const struct models *models, const char *name)
     LIST_FOR(item, &models->list)
     {
         struct served_model *model = LIST_ENTRY(item, struct served_model, link);
-        if (name ? strcmp(model->card->name, name) == 0 : model->live)
+        if (name ? strcmp(served_model_name(model), name) == 0 : model->live && !model->parent)
             return model;
     }
     return NULL;
@@ -243,7 +305,8 @@ size_t models_live(const struct models *models)
     size_t count = 0;
     LIST_FOR(item, &models->list)
     {
-        count += LIST_ENTRY(item, struct served_model, link)->live;
+        const struct served_model *model = LIST_ENTRY(item, struct served_model, link);
+        count += model->live && !model->parent;
     }
     return count;
 }
@@ -258,6 +321,8 @@ void models_write_metrics(const struct models *models, struct buffer *out)
         LIST_FOR(item, &models->list)
         {
             const struct served_model *model = LIST_ENTRY(item, struct served_model, link);
+            if (model->parent)
+                continue;
             buffer_clear(&labels);
             buffer_append_text(&labels, "model_name=\"");
             metrics_append_label(&labels, model->card->name);

@@ -10,18 +10,22 @@
 #include "proto/base/metrics.h"
 #include "router/answer_formats.h"
 #include "router/api/prompt.h"
+#include "router/worker_links.h"
 
-#define MODELS_MAX 64u
+#define MODELS_MAX 320u /* of 64 workers, and their adapters */
 
 struct served_model {
     struct list link;
     uint32_t refs;
     bool live; /* has a worker */
+    /* A LoRA adapter: everything but its name is its base model's. */
+    struct served_model *parent; /* NULL: a model of its own */
+    char *adapter, *adapter_key, *adapter_path;
     struct model_card *card;
     struct prompt_maker maker; /* tokenizer NULL: see broken */
     struct chat_template *chat_template, *tool_template;
     struct answer_formats answers;
-    struct metrics *metrics;  /* over vllm_request_specs */
+    struct metrics *metrics;  /* over vllm_request_specs; an adapter's: its parent's */
     uint64_t created_s;       /* unix */
     char broken[ERRMSG_MAX];  /* why nothing of it can be served, or "" */
     char no_chat[ERRMSG_MAX]; /* why its template cannot be used, or "" */
@@ -45,8 +49,17 @@ void models_free(struct models *models);
 /* A worker brought this card. Never fails: a model that cannot be used says so when asked for. */
 void models_add(struct models *models, struct model_card *card);
 void models_gone(struct models *models, const char *name);
+/* Workers have this adapter of a model that is here. */
+void models_add_adapter(struct models *models, const struct links_adapter *adapter);
+/* No worker has it. forgotten: its name is free; else it comes back with them. */
+void models_adapter_gone(struct models *models, const char *name, bool forgotten);
+/* What clients call it. */
+static inline const char *served_model_name(const struct served_model *model)
+{
+    return model->adapter ? model->adapter : model->card->name;
+}
 
-/* NULL name: the only live model, if there is exactly one. NULL: none. */
+/* NULL name: the only live model, adapters not counted, if there is exactly one. NULL: none. */
 struct served_model *models_find(const struct models *models, const char *name);
 /* What makes the request's prompt: the model's maker, with the request's own template if it has
  * one. That one is good until the next call. -EINVAL: templates of requests are not trusted, or
@@ -57,7 +70,7 @@ int models_maker(struct models *models, const struct served_model *model,
 struct list *models_list(struct models *models);
 /* Prometheus text of all models' own metrics. */
 void models_write_metrics(const struct models *models, struct buffer *out);
-size_t models_live(const struct models *models);
+size_t models_live(const struct models *models); /* without adapters */
 struct served_model *served_model_ref(struct served_model *model);
 void served_model_unref(struct served_model *model);
 

@@ -549,6 +549,7 @@ int request_dispatch(struct request *request, struct dispatch *dispatch, struct 
     struct errmsg err;
 
     dispatch->model = request->model->card->name;
+    dispatch->adapter = request->model->adapter;
     dispatch->cache_salt = request->fields.cache_salt;
     dispatch->session = request->fields.session;
     dispatch->priority = request->fields.priority;

@@ -162,6 +162,18 @@ static void on_model_gone(void *user, const char *name)
     models_gone(router->api.models, name);
 }
 
+static void on_adapter(void *user, const struct links_adapter *adapter)
+{
+    struct router *router = user;
+    models_add_adapter(router->api.models, adapter);
+}
+
+static void on_adapter_gone(void *user, const char *name, bool forgotten)
+{
+    struct router *router = user;
+    models_adapter_gone(router->api.models, name, forgotten);
+}
+
 static int make_links(struct router *router, struct errmsg *err)
 {
     const struct router_settings *settings = router->settings;
@@ -170,8 +182,11 @@ static int make_links(struct router *router, struct errmsg *err)
                                          .workers_max = WORKERS_MAX,
                                          .dispatches_max = settings->inflight_max,
                                          .ttft_limit_seconds = settings->ttft_limit_s};
-    const struct links_callbacks callbacks = {
-        .on_model = on_model, .on_model_gone = on_model_gone, .user = router};
+    const struct links_callbacks callbacks = {.on_model = on_model,
+                                              .on_model_gone = on_model_gone,
+                                              .on_adapter = on_adapter,
+                                              .on_adapter_gone = on_adapter_gone,
+                                              .user = router};
     return worker_links_new(&router->loop, &links, &callbacks, &router->api.links, err);
 }
 

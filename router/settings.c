@@ -63,6 +63,9 @@ static const struct setting table[] = {
     SETTING_U32("chat-records", chat_records, "16384", 0, 1u << 20,
                 "Answered chats remembered, as hashes of about 4 KiB, to name the causes of "
                 "prefix misses."),
+    SETTING_BOOL("allow-runtime-lora-updating", lora_updating, "false",
+                 "Adapters may be loaded and unloaded through /v1/load_lora_adapter and "
+                 "/v1/unload_lora_adapter: workers then read folders that a request names."),
     SETTING_BOOL("explain", explain, "false",
                  "Every answer says what its first token cost and why reuse was short."),
     SETTING_BYTES("max-body-bytes", body_bytes_max, "8MiB", "Largest request body."),
@@ -89,6 +92,10 @@ static const struct setting table[] = {
     SETTING_END};
 
 static const char *const foreign[] = {
+    "enable-lora",
+    "adapters lie with the workers; use refrain-worker --enable-lora",
+    "lora-modules",
+    "adapters lie with the workers; use refrain-worker --lora-modules",
     "model",
     "a router needs no model; start refrain-worker --model, or refrain up --model for both",
     "served-model-name",

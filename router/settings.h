@@ -26,7 +26,7 @@ struct router_settings {
     struct history_policy history; /* of history_text and the low-water mark */
     uint32_t history_low_water, session_turns_max, chat_records;
     double session_seconds_max;
-    bool explain;
+    bool explain, lora_updating;
     bool insecure_tcp;
     char *reasoning_parser, *tool_call_parser; /* never NULL */
     bool auto_tool_choice, exclude_tools, trust_request_templates;

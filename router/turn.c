@@ -92,6 +92,10 @@ int turn_open(struct sessions *sessions, const struct api_request *fields,
     turn->model = model;
     turn->maker = maker;
     turn->model_hash = conversation_hash_text(print, strlen(print));
+    if (model->adapter_key)
+        turn->model_hash = conversation_hash_pair(
+            turn->model_hash,
+            conversation_hash_text(model->adapter_key, strlen(model->adapter_key)));
     turn->salt = conversation_hash_text(fields->cache_salt, strlen(fields->cache_salt));
     if (fields->chat_template_bytes > 0)
         turn->template_hash =

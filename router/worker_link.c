@@ -19,6 +19,7 @@
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "proto/vllm_metrics.h"
+#include "router/link_adapters.h"
 
 #define HIGH_WATER 20000
 #define HASH_BYTES 16u
@@ -106,6 +107,7 @@ void worker_link_lose(struct worker_link *link, const char *why)
     link->socket = NULL;
 
     lose_dispatches(link, why);
+    link_adapters_on_lost(link);
     if (link->model)
         links_model_release(links, link->model);
     link->model = NULL;
@@ -165,6 +167,7 @@ static void on_hello_again(struct worker_link *link)
     if (link->state != LINK_STALE)
         link_set_state(link, LINK_STALE, "attached anew");
     link->snapshot_open = false;
+    link_adapters_on_lost(link);
     lose_dispatches(link, "the worker had forgotten this router");
 }
 
@@ -363,6 +366,12 @@ static void on_frame(struct worker_link *link, const struct frame *frame)
             deliver(link, output->items[i]);
         break;
     }
+    case FRAME_ADAPTERS:
+        link_adapters_on_list(link, (const Refrain__Adapters *)frame->message);
+        break;
+    case FRAME_ADAPTER_RESULT:
+        link_adapters_on_result(link, (const Refrain__AdapterResult *)frame->message);
+        break;
     case FRAME_ERROR:
         on_error(link, (const Refrain__Error *)frame->message);
         break;

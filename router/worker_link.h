@@ -82,7 +82,10 @@ struct worker_links {
     struct list all; /* struct worker_link */
     struct worker_link *slots[PREFIX_INDEX_WORKERS_MAX];
     struct list models;
-    struct map *dispatches; /* request id -> struct dispatch */
+    struct list adapters; /* struct link_adapter */
+    uint32_t adapters_count;
+    uint64_t adapter_ticket; /* last one given */
+    struct map *dispatches;  /* request id -> struct dispatch */
     struct prefix_index *index;
     struct metrics *metrics;
     uint32_t rotation;
@@ -105,6 +108,8 @@ struct worker_link {
     uint64_t attached_ms, heard_ms, snapshot_asked_ms;
 
     struct link_model *model; /* from Hello on */
+    bool adapters_told;       /* its list of adapters came */
+    uint32_t adapters_max;    /* 0: it serves none */
     uint32_t ranks, blocks_total, block_tokens, sequences_max, context_tokens_max;
     bool prefix_caching;
     int32_t pids[LINK_RANKS_MAX];
@@ -140,6 +145,7 @@ const char *link_state_name(enum link_state state);
 void links_forget_dispatch(struct worker_links *links, struct dispatch *dispatch);
 /* The model of a Hello: found, or made and reported; NULL: refused (another fingerprint). */
 struct link_model *links_model_take(struct worker_links *links, struct model_card *card);
+bool links_has_model(const struct worker_links *links, const char *name);
 void links_model_release(struct worker_links *links, struct link_model *model);
 /* The loop must come back to this socket without waiting for its file descriptor. */
 void links_mark_dirty(struct worker_links *links);

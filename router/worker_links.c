@@ -18,6 +18,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/rng.h"
 #include "proto/worker_metrics.h"
+#include "router/link_adapters.h"
 #include "router/worker_link.h"
 
 #define INDEX_ENTRIES_MAX (1u << 24) /* 16 M blocks: 512 MiB of index at most */
@@ -82,6 +83,11 @@ static struct link_model *model_find(const struct worker_links *links, const cha
             return model;
     }
     return NULL;
+}
+
+bool links_has_model(const struct worker_links *links, const char *name)
+{
+    return model_find(links, name) != NULL;
 }
 
 struct link_model *links_model_take(struct worker_links *links, struct model_card *card)
@@ -216,6 +222,7 @@ static void links_free(struct worker_links *links)
 {
     ASSERT(map_count(links->dispatches) == 0);
     ASSERT(list_empty(&links->models));
+    link_adapters_free(links);
     map_free(links->dispatches);
     prefix_index_free(links->index);
     metrics_free(links->metrics);
@@ -279,6 +286,7 @@ int worker_links_new(uv_loop_t *loop, const struct links_settings *settings,
     links->policy = policy;
     list_init(&links->all);
     list_init(&links->models);
+    list_init(&links->adapters);
     links->dispatches = map_new(settings->dispatches_max);
     links->index = prefix_index_new(INDEX_ENTRIES_MAX);
     links->metrics = metrics_new(link_metric_specs, LINK_METRICS);
@@ -332,9 +340,11 @@ void links_forget_dispatch(struct worker_links *links, struct dispatch *dispatch
     dispatch->hashes = NULL;
 }
 
-static void hash_prompt(struct dispatch *dispatch, const char *fingerprint)
+static void hash_prompt(struct dispatch *dispatch, const char *fingerprint,
+                        const struct link_adapter *adapter)
 {
-    struct block_hash root = block_hash_root(fingerprint, "", dispatch->cache_salt);
+    struct block_hash root =
+        block_hash_root(fingerprint, adapter ? adapter->key : "", dispatch->cache_salt);
     size_t blocks = dispatch->ids_count / BLOCK_TOKENS;
     ASSERT(!dispatch->hashes);
     dispatch->hashes = mem_calloc(blocks ? blocks : 1, sizeof(*dispatch->hashes));
@@ -355,6 +365,8 @@ static void fill_view(struct worker_links *links, const struct dispatch *dispatc
                       const struct link_model *model, struct policy_worker *workers,
                       struct policy_view *view)
 {
+    const struct link_adapter *adapter =
+        dispatch->adapter ? link_adapter_find(links, dispatch->adapter) : NULL;
     uint32_t depths[PREFIX_INDEX_WORKERS_MAX] = {0};
     uint64_t mask = 0, now_ms = clock_ms();
     struct speed best = {0};
@@ -363,6 +375,8 @@ static void fill_view(struct worker_links *links, const struct dispatch *dispatc
         const struct worker_link *link = links->slots[slot];
         workers[slot] = (struct policy_worker){0};
         if (!link || link->model != model || !worker_link_takes_requests(link))
+            continue;
+        if (adapter && !(adapter->holders & (uint64_t)1 << slot))
             continue;
         workers[slot].eligible = (int64_t)link->group != dispatch->avoid_group;
         speed_take_better(&best, &link->speed);
@@ -409,6 +423,7 @@ static int submit(struct worker_link *link, const struct dispatch *dispatch)
     submit.ids.data = (uint8_t *)dispatch->ids;
     submit.ids.len = dispatch->ids_count * sizeof(uint32_t);
     submit.sampling = (Refrain__Sampling *)dispatch->sampling;
+    submit.adapter = (char *)(dispatch->adapter ? dispatch->adapter : "");
     submit.cache_salt = (char *)(dispatch->cache_salt ? dispatch->cache_salt : "");
     submit.priority = dispatch->priority;
     submit.deadline_ms = dispatch->deadline_ms;
@@ -424,6 +439,9 @@ static int check_limits(struct worker_links *links, struct dispatch *dispatch, s
     uint32_t context = links_context_tokens(links, dispatch->model);
     if (!model_find(links, dispatch->model))
         return errmsg_set(err, -ENOENT, "the model '%s' is not served here", dispatch->model);
+    if (dispatch->adapter && !link_adapter_find(links, dispatch->adapter))
+        return errmsg_set(err, -ENOENT, "the model '%s' is not served here any more",
+                          dispatch->adapter);
     if (context == 0)
         return errmsg_set(err, -EAGAIN, "no worker of the model '%s' takes requests now",
                           dispatch->model);
@@ -494,7 +512,8 @@ int links_dispatch(struct worker_links *links, struct dispatch *dispatch, struct
     if (r < 0)
         return r;
     struct link_model *model = model_find(links, dispatch->model);
-    hash_prompt(dispatch, model->card->fingerprint);
+    hash_prompt(dispatch, model->card->fingerprint,
+                dispatch->adapter ? link_adapter_find(links, dispatch->adapter) : NULL);
     r = choose_worker(links, dispatch, model, &choice, err);
     if (r < 0)
         goto out;

@@ -42,6 +42,7 @@ struct dispatch {
     /* Set by the caller; must stay valid while held. */
     const char *request_id; /* unique in this router, at most 64 bytes */
     const char *model;      /* served model name */
+    const char *adapter;    /* of a LoRA adapter of it; NULL: none */
     const uint32_t *ids;
     size_t ids_count;
     const Refrain__Sampling *sampling;
@@ -69,12 +70,23 @@ struct dispatch {
     size_t hashes_count;
 };
 
+/* A LoRA adapter. key: name and content, as hashes of its blocks have it. */
+struct links_adapter {
+    const char *name, *path, *base, *key; /* base: name of its model */
+};
+/* How it ended at all workers of the model: 0, or the first one's negative errno and its reason. */
+typedef void (*links_adapter_fn)(void *user, int r, const char *text);
+
 struct links_callbacks {
     /* A model appeared (first worker of this name, or the fingerprint changed after all workers of
      * the old one went away). The card stays valid; take a reference to keep it. */
     void (*on_model)(void *user, struct model_card *card);
     /* Last worker of the model is gone. */
     void (*on_model_gone)(void *user, const char *name);
+    /* An adapter is served now (again, or with another content); its base is. */
+    void (*on_adapter)(void *user, const struct links_adapter *adapter);
+    /* No worker has it any more. forgotten: it was unloaded; else its workers are away. */
+    void (*on_adapter_gone)(void *user, const char *name, bool forgotten);
     void *user;
 };
 
@@ -98,6 +110,17 @@ uint32_t links_inflight(const struct worker_links *links); /* tickets held: 0 wh
 /* 0, or -ENOENT: no worker of this group is attached. */
 int links_drain_group(struct worker_links *links, uint32_t group, bool undo);
 void links_reset_prefix_cache(struct worker_links *links);
+/* All workers of the model load it (wanted->key is not read). 0: on_done is called once, never from
+ * in here; -EEXIST, -EBUSY: the name is taken; -ENOSPC; -EAGAIN: no worker of the model is ready.
+ */
+int links_load_adapter(struct worker_links *links, const struct links_adapter *wanted,
+                       links_adapter_fn on_done, void *user, struct errmsg *err);
+/* The name is unknown from here on; workers drop it when its last request has ended. 0: on_done is
+ * called once, maybe from in here; -ENOENT; -EBUSY: it is being loaded. */
+int links_unload_adapter(struct worker_links *links, const char *name, links_adapter_fn on_done,
+                         void *user, struct errmsg *err);
+/* Nobody waits any more: on_done of this user is not called. */
+void links_leave_adapter(struct worker_links *links, const void *user);
 /* Prometheus text: the links' own metrics and every rank's metrics with labels group and rank. */
 void links_write_metrics(const struct worker_links *links, struct buffer *out);
 /* JSON array of workers for `refrain status` and the status page: group, state, ranks, pids,

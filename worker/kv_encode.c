@@ -82,10 +82,14 @@ static uint32_t run_length(const struct output *output, uint32_t first)
 static void pack_stored(struct encoder *encoder, uint32_t first, uint32_t count)
 {
     const struct output_stored *blocks = encoder->output->stored + first;
+    const struct adapters *adapters = encoder->encoding->adapters;
+    const char *adapter = adapters != NULL ? adapters_name(adapters, blocks[0].adapter) : NULL;
     msgpack_packer *packer = &encoder->packer;
 
     /* An array keeps the place of lora_id, which vLLM has before medium. */
-    pack_head(encoder, "BlockStored", encoder->encoding->arrays ? 6 : 5 + group_fields(encoder));
+    pack_head(encoder, "BlockStored",
+              (encoder->encoding->arrays ? 6 : 5 + group_fields(encoder)) +
+                  (adapter != NULL ? 1u : 0u));
     pack_name(encoder, "block_hashes");
     (void)msgpack_pack_array(packer, count);
     for (uint32_t i = 0; i < count; i++)
@@ -105,6 +109,10 @@ static void pack_stored(struct encoder *encoder, uint32_t first, uint32_t count)
         (void)msgpack_pack_nil(packer);
     pack_name(encoder, "medium");
     pack_text(encoder, "GPU");
+    if (adapter != NULL) {
+        pack_name(encoder, "lora_name");
+        pack_text(encoder, adapter);
+    }
     pack_group(encoder);
 }
 

@@ -2,7 +2,8 @@
  *
  *   batch: [ts, [event, ...], data_parallel_rank]
  *   event: {"type": "BlockStored", "block_hashes": [...], "parent_block_hash": hash or nil,
- *           "token_ids": [...], "block_size": 16, "medium": "GPU"}
+ *           "token_ids": [...], "block_size": 16, "medium": "GPU",
+ *           "lora_name": name}                                      (of an adapter's blocks only)
  *          {"type": "BlockRemoved", "block_hashes": [...], "medium": "GPU"}
  *          {"type": "AllBlocksCleared"}
  *
@@ -15,10 +16,12 @@
 
 #include "proto/base/buffer.h"
 #include "worker/engine/messages.h"
+#include "worker/lora/adapters.h"
 
 struct kv_encoding {
     bool arrays, int_hashes;
-    uint32_t group; /* data_parallel_rank */
+    const struct adapters *adapters; /* knows their names; NULL: none are served */
+    uint32_t group;                  /* data_parallel_rank */
     /* Layers of the model slide: maps say group_idx 0, the first group of layers. Window blocks are
      * not told of: they hang on blocks, and what is missing of them is computed again. */
     bool windows;

@@ -243,6 +243,12 @@ int kv_publisher_new(const struct kv_publisher_settings *settings,
     return 0;
 }
 
+void kv_publisher_use_adapters(struct kv_publisher *publisher, const struct adapters *adapters)
+{
+    if (publisher != NULL)
+        publisher->encoding.adapters = adapters;
+}
+
 static void drop_oldest(struct kv_publisher *publisher)
 {
     struct kept *kept =

@@ -22,6 +22,7 @@
 
 #define KV_REPLAY_BYTES_MAX ((size_t)64 << 20)
 
+struct adapters; /* worker/lora/adapters.h */
 struct kv_publisher;
 
 struct kv_publisher_settings {
@@ -35,6 +36,8 @@ struct kv_publisher_settings {
  * -EINVAL: *err names the field; errno of ZeroMQ. */
 int kv_publisher_new(const struct kv_publisher_settings *settings,
                      struct kv_publisher **ret_publisher, struct errmsg *err);
+/* Who knows the names of adapters; outlives the publisher. NULL publisher or adapters: nothing. */
+void kv_publisher_use_adapters(struct kv_publisher *publisher, const struct adapters *adapters);
 void kv_publisher_free(struct kv_publisher *publisher);
 /* An output of the engine; all but OUTPUT_KV are ignored. Never waits. */
 void kv_publisher_output(struct kv_publisher *publisher, const struct output *output);

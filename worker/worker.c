@@ -474,6 +474,7 @@ static int start_serving(struct worker *worker, struct errmsg *err)
     r = kv_publisher_new(&events, &worker->io_settings.publisher, err);
     if (r < 0)
         return r;
+    kv_publisher_use_adapters(worker->io_settings.publisher, worker->adapters);
     log_start(worker);
     return io_start(&worker->io_settings, &worker->io, err);
 }

@@ -45,7 +45,7 @@ struct up_settings {
     char *reasoning_parser, *tool_call_parser;
     bool trust_request_templates;
     char *history, *history_low_water, *session_max_turns, *session_max_seconds, *chat_records;
-    bool explain;
+    bool explain, lora_updating;
     char *turn_memory;
     char *text_cache_memory;
     char *config;
@@ -76,6 +76,8 @@ static const struct setting up_table[] = {
     SETTING_TEXT("session-max-seconds", session_max_seconds, NULL, "See refrain-router --help."),
     SETTING_TEXT("chat-records", chat_records, NULL, "See refrain-router --help."),
     SETTING_BOOL("explain", explain, "false", "Every answer says why it reused what it reused."),
+    SETTING_BOOL("allow-runtime-lora-updating", lora_updating, "false",
+                 "Adapters may be loaded through the API; see refrain-router --help."),
     SETTING_TEXT("turn-memory", turn_memory, NULL, "on or off; see refrain-router --help."),
     SETTING_TEXT("text-cache-memory", text_cache_memory, NULL, "See refrain-router --help."),
     SETTING_TEXT("log-level", log_level, "warn", "error, warn, info or debug, for all processes."),
@@ -211,6 +213,8 @@ static void set_router_args(struct up *up, struct child *child, uint32_t port)
         child_add_arg(child, "--explain");
     if (up->settings.trust_request_templates)
         child_add_arg(child, "--trust-request-chat-template");
+    if (up->settings.lora_updating)
+        child_add_arg(child, "--allow-runtime-lora-updating");
     add_pair(child, "--reasoning-parser", up->settings.reasoning_parser);
     add_pair(child, "--tool-call-parser", up->settings.tool_call_parser);
     add_pair(child, "--turn-memory", up->settings.turn_memory);

@@ -32,7 +32,7 @@ static void write_router(const struct api *api, struct buffer *out)
     LIST_FOR(item, models_list(api->models))
     {
         const struct served_model *model = LIST_ENTRY(item, struct served_model, link);
-        if (!model->live)
+        if (!model->live || model->parent)
             continue;
         if (!first)
             buffer_append_char(out, ',');

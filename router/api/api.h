@@ -33,6 +33,8 @@ void chat_handler(struct http_exchange *exchange, void *user);
 void completions_handler(struct http_exchange *exchange, void *user);
 void models_handler(struct http_exchange *exchange, void *user);
 void model_handler(struct http_exchange *exchange, void *user);
+void load_lora_handler(struct http_exchange *exchange, void *user);
+void unload_lora_handler(struct http_exchange *exchange, void *user);
 void tokenize_handler(struct http_exchange *exchange, void *user);
 void detokenize_handler(struct http_exchange *exchange, void *user);
 void health_handler(struct http_exchange *exchange, void *user);

@@ -19,12 +19,17 @@ static void write_model(const struct api *api, const struct served_model *model,
     const struct model_card *card = model->card;
     uint32_t context = links_context_tokens(api->links, card->name);
 
+    const char *name = served_model_name(model);
     buffer_append_text(out, "{\"id\":");
-    json_append_string(out, card->name, strlen(card->name));
+    json_append_string(out, name, strlen(name));
     buffer_printf(out, ",\"object\":\"model\",\"created\":%" PRIu64 ",\"owned_by\":\"refrain\"",
                   model->created_s);
-    write_text(out, "root", card->name);
-    buffer_printf(out, ",\"parent\":null,\"max_model_len\":%u,\"permission\":[]",
+    write_text(out, "root", model->parent ? model->adapter_path : card->name);
+    if (model->parent)
+        write_text(out, "parent", card->name);
+    else
+        buffer_append_text(out, ",\"parent\":null");
+    buffer_printf(out, ",\"max_model_len\":%u,\"permission\":[]",
                   context ? context : card->context_tokens);
     write_text(out, "fingerprint", card->fingerprint);
     write_text(out, "architecture", card->architecture);

@@ -8,6 +8,8 @@ const struct http_route api_routes[] = {
     {"POST", "/v1/completions", completions_handler},
     {"GET", "/v1/models", models_handler},
     {"GET", "/v1/models/{*}", model_handler},
+    {"POST", "/v1/load_lora_adapter", load_lora_handler},
+    {"POST", "/v1/unload_lora_adapter", unload_lora_handler},
     {"POST", "/tokenize", tokenize_handler},
     {"POST", "/detokenize", detokenize_handler},
     {"GET", "/health", health_handler},

@@ -44,6 +44,7 @@ static void on_stored(void *user, struct block_hash parent, struct block_hash ha
     /* Published blocks have published parents: one that is not there is the root. */
     *stored = (struct output_stored){.parent = parent,
                                      .hash = hash,
+                                     .adapter = block_pool_owner(events->pool),
                                      .first = block_pool_find(events->pool, parent) == BLOCK_NONE};
     memcpy(stored->ids, ids, sizeof(stored->ids));
     events->blocks++;

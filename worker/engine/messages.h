@@ -83,7 +83,8 @@ struct output_item {
 
 struct output_stored {
     struct block_hash parent, hash;
-    bool first; /* of a sequence: parent is the root of its salt, no block */
+    bool first;       /* of a sequence: parent is the root of its salt, no block */
+    uint32_t adapter; /* adapter_serial() of the sequence */
     uint32_t ids[BLOCK_TOKENS];
 };
 

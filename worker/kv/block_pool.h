@@ -183,6 +183,9 @@ bool block_pool_has_children(const struct block_pool *pool, struct block_hash pa
 bool block_pool_evicted(const struct block_pool *pool, struct block_hash hash);
 bool block_pool_evicted_tail(const struct block_pool *pool, struct block_hash parent);
 bool block_pool_caching(const struct block_pool *pool);
+/* Whose the blocks are that are sealed from here on: a number for the events, 0 at first. */
+void block_pool_set_owner(struct block_pool *pool, uint32_t owner);
+uint32_t block_pool_owner(const struct block_pool *pool);
 /* Before found blocks are referenced: one look-up for the counts, and what eviction policies learn
  * from. Matching itself does not count, because a waiting request is matched again in each step. */
 void block_pool_note_admission(struct block_pool *pool, const struct block_admission *admission);

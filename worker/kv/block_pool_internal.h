@@ -50,6 +50,7 @@ struct block_pool {
     struct evicted evicted;
     struct windows *windows; /* NULL: no layer slides */
     struct block_events events;
+    uint32_t owner;            /* of blocks being sealed */
     struct pin pins[PINS_MAX]; /* counts.pins of them, in no order */
     uint64_t pins_due_ns;      /* the first to end */
     uint32_t pinned_blocks_max, pinned_windows;

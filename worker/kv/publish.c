@@ -119,6 +119,16 @@ static bool find_parent(const struct block_pool *pool, struct block_hash parent,
     return true;
 }
 
+void block_pool_set_owner(struct block_pool *pool, uint32_t owner)
+{
+    pool->owner = owner;
+}
+
+uint32_t block_pool_owner(const struct block_pool *pool)
+{
+    return pool->owner;
+}
+
 static void tell_published(struct block_pool *pool, uint32_t id)
 {
     const struct block *block = &pool->blocks[id];

@@ -13,6 +13,7 @@
 
 struct adapter_use {
     uint32_t slot;
+    uint32_t serial; /* of this load, from 1 on: names the adapter after it has left its slot */
     _Atomic uint32_t users;
 };
 
@@ -34,6 +35,12 @@ static inline void adapter_leave(struct adapter_use *use) /* NULL is fine */
 static inline uint32_t adapter_slot(const struct adapter_use *use)
 {
     return use != NULL ? use->slot + 1 : 0;
+}
+
+/* Whose blocks a sequence makes; 0: the base model's. */
+static inline uint32_t adapter_serial(const struct adapter_use *use)
+{
+    return use != NULL ? use->serial : 0;
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* adapters.c - a table of slots with names, a thread per load.
  *
  * (picture of the states: adapters.h)
- * Why a slot that nobody is in waits for two turns: outputs of its last sequence are then on their
- * way, so that whoever asks for its name in between still gets it.
+ * Why names are kept by serial: events of an adapter's last blocks are on their way when its slot
+ * is given to the next.
  * Invariant: only a load's thread writes a slot, and only while the slot is LOADING. */
 #define LOG_MODULE "adapters"
 #include "worker/lora/adapters.h"
@@ -19,6 +19,8 @@
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 
+#define NAMES_KEPT 256u
+
 enum entry_state { ENTRY_FREE = 0, ENTRY_LOADING, ENTRY_READY, ENTRY_LEAVING, ENTRY_STATES };
 
 struct entry {
@@ -29,7 +31,6 @@ struct entry {
     char *path;
     struct adapter_asker askers[ADAPTER_WAITERS_MAX];
     uint32_t askers_count;
-    bool was_left; /* LEAVING, and nobody was in it a turn ago */
     /* Of the load. */
     pthread_t thread;
     uint64_t began_ns;
@@ -40,8 +41,10 @@ struct entry {
 
 struct adapters {
     struct adapters_settings settings;
-    struct lora *ranks[TP_RANKS_MAX]; /* [0]: the caller's */
-    struct entry *entries;            /* [limits.slots] */
+    struct lora *ranks[TP_RANKS_MAX];             /* [0]: the caller's */
+    struct entry *entries;                        /* [limits.slots] */
+    uint32_t serial;                              /* of the newest load */
+    char names[NAMES_KEPT][ADAPTER_NAME_MAX + 1]; /* of load N at N % NAMES_KEPT */
     int fd;
 };
 
@@ -146,11 +149,20 @@ static struct entry *find(const struct adapters *adapters, const char *name)
     return NULL;
 }
 
+/* Nobody uses it any more: free. */
+static void take_left(struct entry *entry)
+{
+    if (entry->state == ENTRY_LEAVING &&
+        atomic_load_explicit(&entry->use.users, memory_order_acquire) == 0)
+        entry_set_state(entry, ENTRY_FREE, "nobody uses it");
+}
+
 static int take_free(struct adapters *adapters, struct entry **ret_entry, struct errmsg *err)
 {
     uint32_t leaving = 0;
     for (uint32_t slot = 0; slot < adapters->settings.limits.slots; slot++) {
         struct entry *entry = &adapters->entries[slot];
+        take_left(entry);
         leaving += entry->state == ENTRY_LEAVING;
         if (entry->state != ENTRY_FREE)
             continue;
@@ -182,7 +194,9 @@ static int begin(struct adapters *adapters, const char *name, const char *path,
     mem_free(entry->path);
     entry->path = mem_strdup(path);
     entry->askers_count = 0;
-    entry->was_left = false;
+    entry->use.serial = ++adapters->serial;
+    (void)snprintf(adapters->names[adapters->serial % NAMES_KEPT], ADAPTER_NAME_MAX + 1, "%s",
+                   name);
     entry->began_ns = clock_ns();
     entry->err = (struct errmsg){""};
     atomic_store(&entry->ended, false);
@@ -296,14 +310,6 @@ static bool take_load(struct entry *entry, adapters_done_fn on_done, void *user)
     return entry->state == ENTRY_READY;
 }
 
-static void take_left(struct entry *entry)
-{
-    bool left = atomic_load_explicit(&entry->use.users, memory_order_acquire) == 0;
-    if (left && entry->was_left)
-        entry_set_state(entry, ENTRY_FREE, "nobody uses it");
-    entry->was_left = left;
-}
-
 bool adapters_turn(struct adapters *adapters, adapters_done_fn on_done, void *user)
 {
     uint64_t ended;
@@ -314,7 +320,7 @@ bool adapters_turn(struct adapters *adapters, adapters_done_fn on_done, void *us
         struct entry *entry = &adapters->entries[slot];
         if (entry->state == ENTRY_LOADING)
             changed = take_load(entry, on_done, user) || changed;
-        else if (entry->state == ENTRY_LEAVING)
+        else
             take_left(entry);
     }
     return changed;
@@ -338,10 +344,11 @@ bool adapters_find(const struct adapters *adapters, const char *name, struct ada
     return entry != NULL && adapters_at(adapters, entry->use.slot, ret_view);
 }
 
-const char *adapters_slot_name(const struct adapters *adapters, uint32_t slot)
+const char *adapters_name(const struct adapters *adapters, uint32_t serial)
 {
-    ASSERT(slot < adapters->settings.limits.slots);
-    return adapters->entries[slot].name;
+    if (serial == 0 || serial > adapters->serial || adapters->serial - serial >= NAMES_KEPT)
+        return NULL;
+    return adapters->names[serial % NAMES_KEPT];
 }
 
 uint32_t adapters_max(const struct adapters *adapters)

@@ -63,8 +63,9 @@ bool adapters_find(const struct adapters *adapters, const char *name,
                    struct adapter_view *ret_view);
 /* The i-th slot's, if it is ready. i < adapters_max(). */
 bool adapters_at(const struct adapters *adapters, uint32_t i, struct adapter_view *ret_view);
-/* The name of whatever is in a slot or was last in it: of blocks that it left; "" : none. */
-const char *adapters_slot_name(const struct adapters *adapters, uint32_t slot);
+/* The name of a load by its serial (adapter_use.h), for some time after it has left; NULL: 0, or
+ * long gone. */
+const char *adapters_name(const struct adapters *adapters, uint32_t serial);
 uint32_t adapters_max(const struct adapters *adapters);
 
 #endif

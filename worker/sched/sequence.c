@@ -202,6 +202,7 @@ void sequence_seal(struct sequence *seq, struct block_pool *pool, uint32_t *scra
     uint32_t full = seq->computed / BLOCK_TOKENS;
 
     ASSERT(full <= seq->hashes_count && full <= seq->table.count);
+    block_pool_set_owner(pool, adapter_serial(seq->params.adapter));
     if (block_pool_caching(pool))
         for (uint32_t block = seq->sealed; block < full; block++)
             seal_block(seq, pool, block, scratch);

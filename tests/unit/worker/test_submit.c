@@ -121,8 +121,9 @@ static void test_parameters_out_of_range_are_refused(void **state)
     f->sampling.n_stop_ids = 90;
     assert_refused(f, "more than 80 stop token ids");
     f->sampling.n_stop_ids = 0;
-    f->submit.adapter = (char *)"lora";
-    assert_refused(f, "adapters");
+    f->submit.adapter = (char *)"lora"; /* there is none */
+    struct command *command = NULL;
+    assert_int_equal(submit_to_command(&f->submit, &f->limits, 1, &command, NULL), -ENOENT);
     f->submit.adapter = (char *)"";
     f->submit.sampling = NULL;
     assert_refused(f, "sampling");

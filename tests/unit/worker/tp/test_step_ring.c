@@ -115,11 +115,11 @@ static void test_step_when_larger_than_a_slot_is_refused(void **state)
 static void test_bytes_max_when_computed_fits_the_largest_step(void **state)
 {
     /* header 48; 4 ids, 4 positions, 3 row_first, 2 * 3 table, 4 out_row, 1 * 4 copies, 2 * 3 tier
-     * ops, 2 * 29 disk ops */
+     * ops, 2 * 29 disk ops, 2 adapters */
     assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2}),
-                     48 + 4 * (4 + 4 + 3 + 6 + 4 + 4 + 2 * 3 + 2 * 29));
+                     48 + 4 * (4 + 4 + 3 + 6 + 4 + 4 + 2 * 3 + 2 * 29 + 2));
     assert_int_equal(step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 2, 2}),
-                     48 + 4 * (4 + 4 + 3 + 2 * 6 + 4 + 4 + 2 * 3 + 2 * 29));
+                     48 + 4 * (4 + 4 + 3 + 2 * 6 + 4 + 4 + 2 * 3 + 2 * 29 + 2));
 }
 
 /* --- hostile --------------------------------------------------------------------------------- */
@@ -397,9 +397,51 @@ static void test_publish_when_the_follower_is_slow_ends_by_the_configured_deadli
     pair_free(&pair);
 }
 
+/* Slots 1 and 2 are there; 0 is no adapter. */
+static void publish_adapters(const uint32_t *adapters, int expected)
+{
+    const struct group_limits limits = {
+        .ranks = 2,
+        .step_bytes_max = step_ring_bytes_max(&(struct step_sizes){4, 2, 3, 1, 2, 1, 2}),
+        .ids_max = 10,
+        .blocks_max = 10,
+        .tier_slots = 4,
+        .tier_buffers = 2,
+        .adapter_slots = 2,
+        .adapter_bytes = 5000};
+    struct pair pair = pair_under(&limits);
+    struct step_descriptor got = {.number = 0}, with = sample;
+    with.step.adapters = adapters;
+    assert_int_equal(step_ring_publish(pair.first, &with), 0);
+    assert_int_equal(step_ring_wait(pair.second, &got), expected);
+    if (expected == 0) {
+        assert_memory_equal(got.step.adapters, adapters, 2 * sizeof(*adapters));
+        assert_memory_equal(got.tier_ops, tier_ops, sizeof(tier_ops));
+        step_ring_done(pair.second);
+    }
+    char *first = group_adapters(pair.first, 0), *second = group_adapters(pair.first, 1);
+    assert_true(second - first >= 5000);
+    first[4999] = 1;
+    second[4999] = 2;
+    assert_int_equal(((char *)group_adapters(pair.second, 0))[4999], 1);
+    assert_int_equal(((char *)group_adapters(pair.second, 1))[4999], 2);
+    pair_free(&pair);
+}
+
+static void test_adapters_when_in_a_step_arrive_or_are_refused(void **state)
+{
+    static const uint32_t good[2] = {0, 2}, bad[2] = {3, 0};
+    struct pair none = pair_of(4096);
+    assert_null(group_adapters(none.first, 1));
+    pair_free(&none);
+    publish_adapters(good, 0);
+    publish_adapters(bad, -EPROTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adapters_when_in_a_step_arrive_or_are_refused),
         cmocka_unit_test(test_step_when_published_arrives_whole_with_its_table_narrowed),
         cmocka_unit_test(test_step_when_larger_than_a_slot_is_refused),
         cmocka_unit_test(test_bytes_max_when_computed_fits_the_largest_step),
