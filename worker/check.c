@@ -542,6 +542,16 @@ static int try_token(struct check *check, FILE *out, struct errmsg *err)
     return 0;
 }
 
+/* A worker gives back what lies behind a window, so it holds more tokens than that. */
+static void print_windows(const struct check *check, size_t block_bytes, FILE *out)
+{
+    const struct layer_groups groups = layer_groups_of(&check->config, false);
+    if (groups.window > 0)
+        (void)fprintf(out, "kv_window: %u tokens of %u layers, %zu of a block's bytes\n",
+                      groups.window, groups.window_layers,
+                      block_bytes / check->config.layers * groups.window_layers);
+}
+
 static void print_report(const struct check *check, FILE *out)
 {
     const struct model_config *c = &check->config;
@@ -571,6 +581,7 @@ static void print_report(const struct check *check, FILE *out)
     (void)fprintf(out, "kv_pool: %llu blocks, %llu tokens in %llu bytes\n",
                   (unsigned long long)blocks, (unsigned long long)blocks * KV_BLOCK_TOKENS,
                   (unsigned long long)s->kv_bytes);
+    print_windows(check, block, out);
     print_types(check, out);
 }
 
