@@ -23,11 +23,17 @@ INLINE void store_bf16(uint16_t *to, __m512 low, __m512 high)
     _mm512_storeu_si512(to, (__m512i)both);
 }
 
-/* Rounded to bf16 in the high half of each value, half up: word 2 i + 1 of what 16 codes mean. */
+/* What 16 codes mean, as bf16 in word 2 i + 1: cut off, not rounded. Rounding is in d and m, which
+ * headers_cut() makes larger by half a step of bf16, its mean over a binade: no error on average,
+ * and values that bf16 holds exactly stay as they are. */
 INLINE __m512i table_of(__m512 codes, __m512 d, __m512 m)
 {
-    __m512 values = _mm512_fmadd_ps(codes, d, m);
-    return _mm512_add_epi32(_mm512_castps_si512(values), _mm512_set1_epi32(0x8000));
+    return _mm512_castps_si512(_mm512_fmadd_ps(codes, d, m));
+}
+
+INLINE void headers_cut(const uint8_t *headers, float to[PANEL])
+{
+    v16_store(to, _mm512_mul_ps(v16_load_f16(headers), _mm512_set1_ps(1 + 0x1.715476p-9f)));
 }
 
 /* Turns that bring nibble i of a word, i = lane / 8, to bits 1 to 4. */
@@ -47,8 +53,8 @@ INLINE void dequantise_u2(const uint8_t *group, uint16_t *to)
     const __m512i place = _mm512_inserti64x4(_mm512_set1_epi16(1), _mm256_set1_epi16(9), 1);
     float d[2][PANEL], m[2][PANEL];
     for (int h = 0; h < 2; h++) {
-        v16_store(d[h], v16_load_f16(group + h * HEADER));
-        v16_store(m[h], v16_load_f16(group + (2 + h) * HEADER));
+        headers_cut(group + h * HEADER, d[h]);
+        headers_cut(group + (2 + h) * HEADER, m[h]);
     }
     group += 4 * HEADER;
     UNROLL for (int n = 0; n < PANEL; n++)
@@ -68,8 +74,8 @@ INLINE void dequantise_u4(const uint8_t *group, uint16_t *to)
     const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i turns = nibble_turns(), odd = _mm512_set1_epi16(1);
     float d[PANEL], m[PANEL];
-    v16_store(d, v16_load_f16(group));
-    v16_store(m, v16_load_f16(group + HEADER));
+    headers_cut(group, d);
+    headers_cut(group + HEADER, m);
     keep_in_memory(d);
     keep_in_memory(m);
     group += 2 * HEADER;
@@ -121,15 +127,33 @@ INLINE void dequantise_s6(const uint8_t *group, uint16_t *to)
         _mm512_mul_ps(load_signed(group + n * GROUP + 16), _mm512_set1_ps(d[1][n])));
 }
 
+/* 32768 + (q + 128) in a float's fraction, 16 bytes from 16 * part on: 1 + (q + 128) / 32768. */
+INLINE __m512 load_fraction(__m512i bytes, int part)
+{
+    const __m512i one = _mm512_set1_epi32(0x3f800000);
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i from = _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(16 * part)), 8);
+    return _mm512_castsi512_ps(_mm512_mask_permutexvar_epi8(one, 0x2222222222222222u, from, bytes));
+}
+
+/* d * q = (1 + (q + 128) / 32768) * 32768 d - (32768 + 128) d: every factor is exact, so this is
+ * what converting q would give, in two steps less. */
 INLINE void dequantise_s8(const uint8_t *group, uint16_t *to)
 {
-    float d[PANEL];
-    v16_store(d, v16_load_f16(group));
+    float d[PANEL], m[PANEL];
+    v16_store(d, _mm512_mul_ps(v16_load_f16(group), _mm512_set1_ps(32768)));
+    v16_store(m, _mm512_mul_ps(v16_load_f16(group), _mm512_set1_ps(-32768 - 128)));
     keep_in_memory(d);
+    keep_in_memory(m);
     group += HEADER;
-    UNROLL for (int n = 0; n < PANEL; n++) store_bf16(
-        to + n * GROUP, _mm512_mul_ps(load_signed(group + n * GROUP), _mm512_set1_ps(d[n])),
-        _mm512_mul_ps(load_signed(group + n * GROUP + 16), _mm512_set1_ps(d[n])));
+    UNROLL for (int n = 0; n < PANEL; n++)
+    {
+        __m512 scale = _mm512_set1_ps(d[n]), offset = _mm512_set1_ps(m[n]);
+        __m512i bytes = _mm512_castsi256_si512(_mm256_xor_si256(
+            _mm256_loadu_si256((const __m256i *)group + n), _mm256_set1_epi8(-128)));
+        store_bf16(to + n * GROUP, _mm512_fmadd_ps(load_fraction(bytes, 0), scale, offset),
+                   _mm512_fmadd_ps(load_fraction(bytes, 1), scale, offset));
+    }
 }
 
 #endif

@@ -31,7 +31,7 @@ static const struct feature features[] = {
     {CPU_AVX512, "AVX-512 (F, BW, DQ, VL)", 7, 0, EBX, 1u << 16 | 1u << 30 | 1u << 17 | 1u << 31,
      SAVED_ZMM},
     {CPU_VNNI, "AVX-512 VNNI", 7, 0, ECX, 1u << 11, SAVED_ZMM},
-    {CPU_VBMI2, "AVX-512 VBMI2", 7, 0, ECX, 1u << 6, SAVED_ZMM},
+    {CPU_VBMI2, "AVX-512 VBMI2", 7, 0, ECX, 1u << 6 | 1u << 1, SAVED_ZMM},
     {CPU_BF16, "AVX-512 BF16", 7, 1, EAX, 1u << 5, SAVED_ZMM},
     {CPU_AMX, "AMX (tiles, int8, bf16)", 7, 0, EDX, 1u << 24 | 1u << 25 | 1u << 22, SAVED_TILES},
 };

@@ -164,8 +164,8 @@ enum cpu_feature { /* bits */
                    CPU_AVX512 = 1 << 3, /* F, BW, DQ and VL */
                    CPU_VNNI = 1 << 4,
                    CPU_BF16 = 1 << 5,
-                   CPU_VBMI2 = 1 << 6,
-                   CPU_AMX = 1 << 7, /* tiles, int8 and bf16 */
+                   CPU_VBMI2 = 1 << 6, /* and VBMI, which came before it */
+                   CPU_AMX = 1 << 7,   /* tiles, int8 and bf16 */
 };
 
 struct cpu_family {
