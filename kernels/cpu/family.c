@@ -7,7 +7,7 @@
 #include <cpuid.h>
 #include <string.h>
 
-static const struct cpu_family *const families[] = {&amx_family, &amx_bf16_family, &avx512_family,
+static const struct cpu_family *const families[] = {&amx_bf16_family, &amx_family, &avx512_family,
                                                     &avx2_family};
 #define FAMILIES (sizeof(families) / sizeof(families[0]))
 
