@@ -128,6 +128,22 @@ static struct tensor close_gaps(struct decoder *decoder, const struct tensor *ou
     return closed;
 }
 
+/* Rows of x and of attention's output whose logits are wanted; x then stands in decoder->head_in.
+ */
+static void keep_outputs(struct decoder *decoder, struct tensor *x, struct tensor *out,
+                         const struct step *step)
+{
+    struct backend *backend = decoder->settings.backend;
+    struct tensor rows = tensor_of(decoder->head_in, step->outputs, x->columns);
+    struct tensor kept = decoder_inner(decoder->wide, step->outputs, out->columns);
+    if (step->outputs == step->rows)
+        return;
+    op_gather_rows(backend, &rows, x, step->out_row);
+    op_gather_rows(backend, &kept, out, step->out_row);
+    *x = rows;
+    *out = kept;
+}
+
 int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
                    const struct step *step)
 {
@@ -147,6 +163,8 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
                                              : (kind & LAYER_SLIDING) != 0 ? ROPE_LOCAL
                                                                            : ROPE_FULL];
     struct tensor normed = decoder_normed(decoder, x, w->attention_norm);
+    bool last = layer + 1 == c->layers && decoder->adapters == NULL;
+    bool wanted = !last || step->outputs > 0;
     int r = 0;
     if (!model_has(c, MODEL_LATENT))
         r = make_plain(decoder, layer, &normed, &qkv);
@@ -160,13 +178,16 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
         struct step own = *step;
         own.table = slides ? step->window_table : step->table;
         op_rope(s->backend, &qkv, heads, rope, kv, decoder->kv_layer[layer], &own);
-        op_attention(s->backend, &out, &qkv, heads, kv, decoder->kv_layer[layer], &own, &rule);
-        if (c->value_dim < c->head_dim)
+        if (wanted)
+            op_attention(s->backend, &out, &qkv, heads, kv, decoder->kv_layer[layer], &own, &rule);
+        if (wanted && c->value_dim < c->head_dim)
             out = close_gaps(decoder, &out);
     }
+    if (last)
+        keep_outputs(decoder, x, &out, step);
     const struct addition addition = {.bias = w->output_bias,
                                       .norm = w->post_attention_norm,
                                       .layer = layer,
                                       .site = LORA_OUTPUT};
-    return decoder_add_product(decoder, x, &out, w->output, &addition);
+    return wanted ? decoder_add_product(decoder, x, &out, w->output, &addition) : 0;
 }

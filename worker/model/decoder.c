@@ -269,6 +269,7 @@ int decoder_add_product(struct decoder *decoder, struct tensor *x, const struct 
     return decoder_add_part(decoder, x, addition);
 }
 
+/* x: all rows of the step, or those of step->out_row. */
 static int make_logits(struct decoder *decoder, const struct tensor *x, const struct step *step,
                        float *ret_logits)
 {
@@ -277,8 +278,10 @@ static int make_logits(struct decoder *decoder, const struct tensor *x, const st
     bool alone = s->shard->ranks == 1;
     struct tensor in = tensor_of(decoder->head_in, step->outputs, x->columns);
     struct tensor out = tensor_of(alone ? ret_logits : decoder->head_out, step->outputs, columns);
-    op_gather_rows(s->backend, &in, x, step->out_row);
-    op_rmsnorm(s->backend, &in, &in, s->weights->final_norm, s->config->norm_eps);
+    bool kept = x->rows == step->outputs;
+    if (!kept)
+        op_gather_rows(s->backend, &in, x, step->out_row);
+    op_rmsnorm(s->backend, &in, kept ? x : &in, s->weights->final_norm, s->config->norm_eps);
     if (s->weights->head != NULL)
         op_matmul(s->backend, &out, &in, s->weights->head, false);
     if (s->config->logit_scale != 1)
@@ -333,7 +336,7 @@ int decoder_forward(struct decoder *decoder, const struct step *step, float *ret
         op_scale(s->backend, &x, s->config->embedding_scale);
     for (uint32_t layer = 0; layer < s->config->layers; layer++) {
         int r = decoder_attend(decoder, layer, &x, step);
-        if (r == 0)
+        if (r == 0 && x.rows > 0)
             r = decoder_feed_forward(decoder, layer, &x);
         if (r < 0)
             return r;

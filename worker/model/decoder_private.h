@@ -64,7 +64,9 @@ static inline bool decoder_slides(const struct decoder *decoder, uint32_t layer)
     return s->groups.window_layers > 0 && (s->config->layer_kinds[layer] & LAYER_SLIDING) != 0;
 }
 
-/* attention.c, feed_forward.c, experts.c: x += one sublayer. */
+/* attention.c, feed_forward.c, experts.c: x += one sublayer. The last layer's attention leaves x
+ * with the rows of step->out_row only: the others have nothing more to do once their KV is written.
+ */
 int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
                    const struct step *step);
 int decoder_feed_forward(struct decoder *decoder, uint32_t layer, struct tensor *x);
