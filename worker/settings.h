@@ -26,7 +26,7 @@ struct worker_settings {
     char *lora_modules;                             /* NAME=PATH,... */
     uint32_t ranks, group;
     uint32_t context_tokens; /* 0: the model's */
-    uint32_t sequences_max, step_tokens_max, waiting_max;
+    uint32_t sequences_max, step_tokens_max, step_ms_max, waiting_max;
     uint32_t block_tokens;
     uint32_t loras_max, lora_rank_max;
     uint32_t threads; /* 0: CPUs / ranks */

@@ -268,6 +268,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
         .metrics = worker_metrics_rank(worker->metrics, 0),
         .scheduler = {.sequences_max = settings->sequences_max,
                       .step_tokens_max = worker->info.step_tokens_max,
+                      .step_ms_max = settings->step_ms_max,
                       .context_tokens_max = worker->info.pool.context_tokens,
                       .waiting_max = settings->waiting_max,
                       .vocab_size = worker->model->config.vocab_size},

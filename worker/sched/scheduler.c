@@ -12,7 +12,8 @@
  * admissions: what is begun holds blocks and ends the sooner. Why fewer run than sequences_max
  * where a step has few tokens: all decodes have a row in each step, and what they leave reaches the
  * next block border of a prompt, so neither starves. Rank is (priority, arrival) everywhere and
- * nothing depends on addresses or time but deadlines, so the same input gives the same plans.
+ * nothing depends on addresses, so the same input gives the same plans; on time do deadlines, and
+ * with step_ms_max how much of a prompt goes beside decodes (never what is computed of it).
  * Between plan and commit a cancelled sequence of the step keeps its blocks: they are being
  * written. Cost: a step is O(running + waiting) pointer walks plus admission's bounded lookups. */
 #include "worker/sched/scheduler.h"
@@ -25,7 +26,10 @@
 #include "worker/sched/chunk.h"
 #include "worker/sched/scheduler_internal.h"
 
-#define WATERMARK_PART 100 /* 1 % */
+#define WATERMARK_PART 100   /* 1 % */
+#define UNMEASURED_ROWS 128  /* of prompts beside decodes, before a step was measured */
+#define MEASURED_ROWS_MIN 32 /* fewer say more about the step than about its rows */
+#define LIMITED_ROWS_MIN 64  /* where a step's fixed costs are most of it, fewer gain nothing */
 
 static struct sequence *entry_of(struct list *item)
 {
@@ -317,6 +321,31 @@ static void plan_decodes(struct scheduler *s)
     }
 }
 
+/* Beside decodes, prompts get the rows that take about step_ms_max. */
+static void limit_prompts(struct scheduler *s)
+{
+    double rows = UNMEASURED_ROWS;
+
+    if (s->settings.step_ms_max == 0 || s->rows == 0)
+        return;
+    if (s->row_ns > 0)
+        rows = s->settings.step_ms_max * 1e6 / s->row_ns;
+    if (rows < LIMITED_ROWS_MIN)
+        rows = LIMITED_ROWS_MIN;
+    if (rows < scheduler_budget(s))
+        s->rows_max = s->rows + (uint32_t)rows;
+}
+
+/* What a row of the step cost, if prompts were most of it. Half old, half new: a prompt's rows cost
+ * more the deeper they are. */
+static void measure_rows(struct scheduler *s, uint64_t now_ns)
+{
+    if (s->rows < MEASURED_ROWS_MIN + s->entries_count || now_ns <= s->planned_ns)
+        return;
+    double row_ns = (double)(now_ns - s->planned_ns) / s->rows;
+    s->row_ns = s->row_ns > 0 ? (s->row_ns + row_ns) / 2 : row_ns;
+}
+
 static void plan_prefills(struct scheduler *s)
 {
     LIST_FOR(item, &s->running)
@@ -334,12 +363,15 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
 {
     ASSERT(!s->planned);
     s->planned = true;
+    s->planned_ns = now_ns;
+    s->rows_max = s->settings.step_tokens_max;
     s->preempted = false;
     s->entries_count = s->copies_count = s->rows = s->scored_rows = s->loading = 0;
     block_pool_expire_pins(s->pool, now_ns);
     expire(s, &s->running, now_ns);
     expire(s, &s->waiting, now_ns);
     plan_decodes(s);
+    limit_prompts(s);
     plan_prefills(s);
     while (s->window_tokens > 0 && s->rows == 0 && s->running_count > 0) {
         preempt_last(s);
@@ -439,6 +471,7 @@ uint32_t scheduler_commit(struct scheduler *s, const struct step_plan *plan,
         const struct sample_result *result = entry->want_token ? &results[tokens++] : NULL;
         count += commit_entry(s, entry, result, now_ns, &ret_items[count]);
     }
+    measure_rows(s, now_ns);
     s->entries_count = s->copies_count = 0;
     s->planned = false;
     return count + report_finished(s, ret_items + count,

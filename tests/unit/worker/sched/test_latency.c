@@ -63,7 +63,6 @@ static void assert_streams_are_in(const struct fake_engine *engine, const struct
 static void step(struct fake_engine *engine, struct watch *watch)
 {
     fake_plan(engine);
-    assert_true(engine->plan.rows <= BUDGET);
     assert_streams_are_in(engine, watch);
     engine->now_ns += STEP_NS + (uint64_t)engine->plan.rows * ROW_NS;
     fake_forward(engine);
@@ -81,14 +80,15 @@ static void step(struct fake_engine *engine, struct watch *watch)
 }
 
 /* `prompts` of 4,000 tokens at once beside eight streams: steps until the last one has a token. */
-static uint32_t steps_of_long_prompts(uint32_t prompts, uint64_t *ret_gap_max_ns)
+static uint32_t steps_of_long_prompts(const struct scheduler_settings *settings, uint32_t prompts,
+                                      uint64_t *ret_gap_max_ns)
 {
     struct fake_engine engine;
     struct watch watch = {.gap_max_ns = 0};
     struct sequence *last = NULL;
     uint32_t steps = 0;
 
-    fake_engine_init(&engine, 2000, true, &usual);
+    fake_engine_init(&engine, 2000, true, settings);
     for (uint32_t i = 0; i < STREAMS; i++)
         (void)add(&engine, i, 100, 500);
     for (uint32_t i = 0; i < 20; i++)
@@ -108,7 +108,7 @@ static void test_streams_do_not_wait_for_a_long_prompt(void **state)
     uint64_t gap_max_ns;
     (void)state;
     /* 496 rows a step beside eight decodes: 4000 / 496 = 8.06 */
-    assert_int_equal(steps_of_long_prompts(1, &gap_max_ns), 9);
+    assert_int_equal(steps_of_long_prompts(&usual, 1, &gap_max_ns), 9);
     assert_in_range(gap_max_ns, FULL_STEP_NS / 2, 2 * FULL_STEP_NS); /* what was promised */
     assert_in_range(gap_max_ns, FULL_STEP_NS / 2, FULL_STEP_NS + 1); /* and what is kept */
 }
@@ -117,9 +117,24 @@ static void test_many_long_prompts_share_the_budget_in_order(void **state)
 {
     uint64_t gap_max_ns;
     (void)state;
-    uint32_t steps = steps_of_long_prompts(5, &gap_max_ns);
+    uint32_t steps = steps_of_long_prompts(&usual, 5, &gap_max_ns);
     assert_in_range(steps, 40, 45); /* 20,000 rows, 490 to 504 a step */
     assert_in_range(gap_max_ns, FULL_STEP_NS / 2, FULL_STEP_NS + 1);
+}
+
+static void test_prompts_beside_streams_take_the_time_they_may(void **state)
+{
+    /* 2,048 rows would take 104 ms. In 20 ms go, with 2 ms of a step shared among its rows, about
+     * 20 / 0.055 = 360 rows: 4000 / 360 = 11.1 steps, and one more for the first of 128. */
+    struct scheduler_settings settings = usual;
+    uint64_t gap_max_ns;
+    (void)state;
+    settings.step_tokens_max = 2048;
+    settings.step_ms_max = 20;
+    assert_in_range(steps_of_long_prompts(&settings, 1, &gap_max_ns), 11, 13);
+    assert_in_range(gap_max_ns, 18000000, 22000000);
+    settings.step_ms_max = 0;
+    assert_int_equal(steps_of_long_prompts(&settings, 1, &gap_max_ns), 2);
 }
 
 int main(void)
@@ -127,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams_do_not_wait_for_a_long_prompt),
         cmocka_unit_test(test_many_long_prompts_share_the_budget_in_order),
+        cmocka_unit_test(test_prompts_beside_streams_take_the_time_they_may),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
