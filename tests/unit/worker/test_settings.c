@@ -81,6 +81,8 @@ static void test_what_cannot_be_is_refused_by_a_sentence(void **state)
         {"--max-gpu-memory=1", "--kv-cache-memory"},
         {"--max-paddings=1", "--max-num-batched-tokens"},
         {"--enforce-eager", "graphs"},
+        {"--disk-tier-path=/x", "--disk-tier-size"},
+        {"--disk-tier-size=1GiB", "--disk-tier-path"},
         {"--no-such-flag", "--help"},
     };
     (void)state;
@@ -92,6 +94,29 @@ static void test_what_cannot_be_is_refused_by_a_sentence(void **state)
         if (strstr(err.text, cases[i].part) == NULL)
             fail_msg("%s: %s", cases[i].flag, err.text);
     }
+}
+
+static void test_disk_tier_has_a_folder_per_group_and_needs_what_it_keeps(void **state)
+{
+    static const char *const good[] = {"--disk-tier-path=/var/kv", "--disk-tier-size=1GiB",
+                                       "--host-tier-memory=1MiB", "--group=7", NULL};
+    static const char *const relative[] = {"--disk-tier-path=kv", "--disk-tier-size=1GiB", NULL};
+    static const char *const no_cache[] = {"--disk-tier-path=/var/kv", "--disk-tier-size=1GiB",
+                                           "--no-enable-prefix-caching", NULL};
+    char path[WORKER_DISK_PATH_MAX];
+    struct worker_settings s;
+    struct errmsg err = {""};
+    (void)state;
+    assert_int_equal(parse(&s, good, &err), 0);
+    worker_disk_path(&s, path);
+    assert_string_equal(path, "/var/kv/worker-7");
+    assert_int_equal(worker_settings_tier_bytes(&s), (1u << 20) + (256u << 20));
+    assert_true(worker_whole_windows(&s));
+    worker_settings_done(&s);
+    assert_int_equal(parse(&s, relative, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "an absolute path"));
+    assert_int_equal(parse(&s, no_cache, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--enable-prefix-caching"));
 }
 
 static void test_tcp_is_allowed_when_said_so(void **state)
@@ -124,6 +149,7 @@ int main(void)
         cmocka_unit_test(test_what_cannot_be_is_refused_by_a_sentence),
         cmocka_unit_test(test_tcp_is_allowed_when_said_so),
         cmocka_unit_test(test_a_run_dir_too_long_for_a_socket_is_refused),
+        cmocka_unit_test(test_disk_tier_has_a_folder_per_group_and_needs_what_it_keeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
