@@ -1,10 +1,12 @@
 /* family_amx.c - the tables of both AMX families, and the system's permission to use tiles.
  *
- *   amx-bf16   tiles for quantised weights too: up to twice as fast from 2 rows on, and a sixteenth
- *              of the divergence
- *   amx        tiles for bf16 weights; quantised matmuls by VNNI: one row runs at the speed of
- * memory. Attention by FMA: int8 activations and bf16 scores together were farther from f32 than a
- * family may be Two families, since a row must have the same bits in any number of rows. */
+ *   amx-bf16  all weights that are not f16 or f32 by tiles: faster from two rows on, nearer to f32
+ *   amx       bf16 weights by tiles, quantised ones by VNNI, attention by FMA: one row alone runs
+ *             at the speed of memory
+ *
+ * Two families, since a row must have the same bits in any number of rows. Why amx does not attend
+ * by tiles: scores in bf16 on top of int8 activations were farther from f32 than a family may be.
+ */
 #include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
