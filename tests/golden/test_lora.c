@@ -310,6 +310,32 @@ static void run_step(struct model *m, float *const logits[PROMPTS], const uint32
     mem_free(out);
 }
 
+/* A prompt whole, only its last row's logits wanted, as a prefill that is sampled: same bits. */
+static void check_last_row(struct model *m, uint32_t p, const float *logits)
+{
+    uint32_t ids[ROWS_MAX], position[ROWS_MAX], table[STRIDE], rows = prompt_rows[p];
+    const uint32_t row_first[2] = {0, rows}, out_row[1] = {rows - 1};
+    float out[VOCAB];
+    for (uint32_t k = 0; k < STRIDE; k++)
+        table[k] = k;
+    for (uint32_t i = 0; i < rows; i++) {
+        ids[i] = (i * 37 + 11) % VOCAB;
+        position[i] = i;
+    }
+    const struct step step = {.rows = rows,
+                              .sequences = 1,
+                              .ids = ids,
+                              .position = position,
+                              .row_first = row_first,
+                              .table = table,
+                              .table_stride = STRIDE,
+                              .out_row = out_row,
+                              .outputs = 1,
+                              .adapters = prompt_adapters[p] > 0 ? &prompt_adapters[p] : NULL};
+    assert_int_equal(decoder_forward(m->decoder, &step, out), 0);
+    assert_memory_equal(out, logits + (size_t)(rows - 1) * VOCAB, sizeof(out));
+}
+
 static void run_alone(struct model *m, float *const logits[PROMPTS])
 {
     const uint32_t first[PROMPTS] = {0};
@@ -366,6 +392,8 @@ static void compare_batch(const struct shape *shape, const char *backend)
             run_alone(&m, alone);
         else
             run_batched(&m, batched);
+        for (uint32_t p = 0; p < PROMPTS; p++)
+            check_last_row(&m, p, alone[p]);
         model_close(&m);
     }
     for (uint32_t p = 0; p < PROMPTS; p++) {

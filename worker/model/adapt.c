@@ -81,11 +81,16 @@ void decoder_group_rows(struct decoder *decoder, const struct step *step)
     }
 }
 
+bool decoder_adapts(const struct decoder *decoder)
+{
+    return decoder->adapters != NULL && decoder->adapters->count > 0;
+}
+
 void decoder_adapt(struct decoder *decoder, uint32_t layer, enum lora_site site, struct tensor *y,
                    const struct tensor *x)
 {
     struct decoder_adapters *adapters = decoder->adapters;
-    if (adapters == NULL || adapters->count == 0 || layer == DECODER_NO_LAYER)
+    if (!decoder_adapts(decoder) || layer == DECODER_NO_LAYER)
         return;
     struct tensor low = tensor_of(adapters->low, x->rows, lora_low_columns(adapters->lora));
     for (uint32_t i = 0; i < adapters->count; i++)

@@ -163,7 +163,7 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
                                              : (kind & LAYER_SLIDING) != 0 ? ROPE_LOCAL
                                                                            : ROPE_FULL];
     struct tensor normed = decoder_normed(decoder, x, w->attention_norm);
-    bool last = layer + 1 == c->layers && decoder->adapters == NULL;
+    bool last = layer + 1 == c->layers && !decoder_adapts(decoder);
     bool wanted = !last || step->outputs > 0;
     int r = 0;
     if (!model_has(c, MODEL_LATENT))

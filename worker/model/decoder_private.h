@@ -84,6 +84,8 @@ int decoder_adapters_new(const struct lora *lora, uint32_t rows_max,
                          struct decoder_adapters **ret_adapters, struct errmsg *err);
 void decoder_adapters_free(struct decoder_adapters *adapters); /* NULL is fine */
 void decoder_group_rows(struct decoder *decoder, const struct step *step);
+/* Does a row of this step want an adapter? Its rows keep their places in all layers then. */
+bool decoder_adapts(const struct decoder *decoder);
 void decoder_adapt(struct decoder *decoder, uint32_t layer, enum lora_site site, struct tensor *y,
                    const struct tensor *x);
 
