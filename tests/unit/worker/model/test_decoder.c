@@ -349,9 +349,9 @@ static void test_memory_when_made_is_what_the_shapes_say(void **state)
 {
     struct model m;
     model_open(&m);
-    /* floats: x, normed 48*16 each; wide 48*max(32, 48); narrow 48*max(16, 24); head_in 48*16;
-     * rope 64*4. All are multiples of 16. */
-    size_t floats = 2 * 48 * 16 + 48 * 48 + 48 * 24 + 48 * 16 + 64 * 4;
+    /* floats: x, normed 48*16 each; wide 48*max(32, 48), narrow 48*max(16, 24), rows of both
+     * rounded up to 16 and 16 apart; head_in 48*16; rope 64*4. */
+    size_t floats = 2 * 48 * 16 + 48 * (48 + 16) + 48 * (32 + 16) + 48 * 16 + 64 * 4;
     assert_int_equal(decoder_activation_bytes(m.decoder), floats * sizeof(float));
     assert_true(m.weights->bytes > 0);
     model_close(&m);
