@@ -410,11 +410,24 @@ static inline size_t golden_ids(const struct golden *golden, size_t prompt, cons
 }
 
 /* All three prompts at once: the answers are the golden ones. */
+/* Tokens of prompts[prompt] up to the first that is ahead of the second best by less than what bf16
+ * rounding may turn (golden/README.md). */
+static inline size_t golden_firm(const struct golden *golden, size_t prompt)
+{
+    const json_t *list = json_object_get(
+        json_array_get(json_object_get(golden->root, "prompts"), prompt), "greedy_margin");
+    size_t firm = 0;
+    while (firm < json_array_size(list) && json_real_value(json_array_get(list, firm)) >= 0.05)
+        firm++;
+    return firm;
+}
+
 static inline void assert_golden_answers(struct side *side, const struct golden *golden)
 {
     static const char *const names[3] = {"g0", "g1", "g2"};
     uint32_t ids[TOKENS_MAX];
     struct answer answers[3];
+    size_t firm = 0;
     for (size_t p = 0; p < 3; p++)
         side_submit(side, names[p], ids, golden_ids(golden, p, "ids", ids), 16);
     side_collect(side, names, answers, 3, 0);
@@ -423,8 +436,10 @@ static inline void assert_golden_answers(struct side *side, const struct golden 
         assert_int_equal(answers[p].finish, REFRAIN__FINISH__FINISH_LENGTH);
         assert_int_equal(answers[p].count, 16);
         assert_int_equal(answers[p].firsts, 1);
-        assert_memory_equal(answers[p].ids, ids, 16 * sizeof(ids[0]));
+        assert_memory_equal(answers[p].ids, ids, golden_firm(golden, p) * sizeof(ids[0]));
+        firm += golden_firm(golden, p);
     }
+    assert_true(firm > 16);
 }
 
 #endif
