@@ -34,6 +34,19 @@ static float group_rank(const float *ranks, uint32_t count, bool two)
     return count > 1 && two ? ranks[best] + second : ranks[best];
 }
 
+/* Index of the largest that is not taken yet. What is no number ranks as it may, but nothing is
+ * taken twice: buffers of experts hold a row once. */
+static uint32_t take_largest(const float *ranks, uint32_t count, bool *taken)
+{
+    uint32_t best = count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!taken[i] && (best == count || ranks[i] > ranks[best]))
+            best = i;
+    }
+    taken[best] = true;
+    return best;
+}
+
 /* Experts of groups that are not among the best leave the ranking. */
 static void drop_groups(float *ranks, const struct router *router)
 {
@@ -42,11 +55,8 @@ static void drop_groups(float *ranks, const struct router *router)
     uint32_t each = router->experts / router->groups;
     for (uint32_t g = 0; g < router->groups; g++)
         group[g] = group_rank(ranks + (size_t)g * each, each, router->group_by_two);
-    for (uint32_t n = 0; n < router->groups_chosen; n++) {
-        uint32_t best = largest(group, router->groups);
-        kept[best] = true;
-        group[best] = -INFINITY;
-    }
+    for (uint32_t n = 0; n < router->groups_chosen; n++)
+        (void)take_largest(group, router->groups, kept);
     for (uint32_t e = 0; e < router->experts; e++)
         ranks[e] = kept[e / each] ? ranks[e] : -INFINITY;
 }
@@ -61,12 +71,8 @@ void router_choose(uint32_t *ids, float *weights, const float *logits, const flo
         ranks[e] = scores[e] + (bias != NULL ? bias[e] : 0);
     if (router->groups_chosen < router->groups)
         drop_groups(ranks, router);
-    for (uint32_t n = 0; n < router->chosen; n++) {
-        uint32_t best = largest(ranks, router->experts);
-        chosen[best] = true;
-        ranks[best] = -INFINITY;
-        sum += scores[best];
-    }
+    for (uint32_t n = 0; n < router->chosen; n++)
+        sum += scores[take_largest(ranks, router->experts, chosen)];
     float factor = router->normalise ? router->scale / (sum + 1e-20f) : router->scale;
     for (uint32_t e = 0, n = 0; e < router->experts && n < router->chosen; e++) {
         if (!chosen[e])

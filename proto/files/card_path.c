@@ -89,7 +89,7 @@ static int resolve(const char *path, char **ret_path, char **ret_folder, struct 
 
 static int read_magic(const char *path, char ret_magic[4], struct errmsg *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe: refused at once */
     if (fd < 0)
         return errmsg_errno(err, "open '%s'", path);
     ssize_t got = read(fd, ret_magic, 4);

@@ -16,7 +16,7 @@ int file_bytes_read(const char *path, size_t bytes_max, char **ret_data, size_t 
     char *data = NULL;
     size_t used = 0;
     int r = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe: refused at once */
     if (fd < 0)
         return errmsg_errno(err, "open '%s'", path);
     if (fstat(fd, &info) < 0) {

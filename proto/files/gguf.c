@@ -467,7 +467,7 @@ int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *err)
 {
     void *data = NULL;
     size_t bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe: refused at once */
     if (fd < 0)
         return errmsg_errno(err, "open '%s'", path);
     int r = map_file(fd, path, &data, &bytes, err);

@@ -220,6 +220,28 @@ static void test_route_when_equal_takes_the_first(void **state)
     backend_close(backend);
 }
 
+/* A damaged file's weights, or an adapter that overflows. */
+static void test_route_when_logits_are_no_numbers_takes_each_expert_once(void **state)
+{
+    const struct router rules[] = {
+        {.experts = 4, .chosen = 2, .groups = 1, .groups_chosen = 1, .scale = 1},
+        {.experts = 4, .chosen = 2, .groups = 2, .groups_chosen = 1, .sigmoid = true, .scale = 1},
+    };
+    for (int b = 0; b < 2; b++) {
+        struct backend *backend = open_backend(names[b], 1);
+        for (size_t i = 0; i < 2 * 5; i++) { /* one is none, or all are */
+            float logits[4] = {3, 1, 2, 0}, weights[2];
+            uint32_t ids[2] = {UINT32_MAX, UINT32_MAX};
+            struct tensor t = tensor_of(logits, 1, 4);
+            for (size_t e = 0; e < 4; e++)
+                logits[e] = i % 5 == 4 || i % 5 == e ? NAN : logits[e];
+            op_route(backend, ids, weights, &t, NULL, &rules[i / 5]);
+            assert_true(ids[0] < ids[1] && ids[1] < 4);
+        }
+        backend_close(backend);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +253,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_scatter_add_when_rows_are_scaled_adds_to_those_only),
         cmocka_unit_test(test_route_when_rules_vary_chooses_and_weighs),
         cmocka_unit_test(test_route_when_equal_takes_the_first),
+        cmocka_unit_test(test_route_when_logits_are_no_numbers_takes_each_expert_once),
     };
     if (!choose_family(argc, argv))
         return FAMILY_SKIPPED;

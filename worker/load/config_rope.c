@@ -164,9 +164,11 @@ static double number(struct config_keys *keys, const json_t *object, const char 
 static void read_hf_scaling(struct config_keys *keys, const json_t *object, uint32_t dims,
                             const struct model_config *config, struct scaling *s)
 {
-    const char *type = json_string_value(json_object_get(object, "rope_type"));
-    if (type == NULL)
-        type = json_string_value(json_object_get(object, "type"));
+    const json_t *named = json_object_get(object, "rope_type");
+    named = named == NULL ? json_object_get(object, "type") : named;
+    const char *type = json_string_value(named);
+    if (type == NULL && named != NULL && !json_is_null(named))
+        config_fail(keys, -EINVAL, "the type of positions' scaling is no text");
     s->type = type == NULL ? "default" : strcmp(type, "su") == 0 ? "longrope" : type;
     double top = number(keys, keys->object, "original_max_position_embeddings", 1, 1e9, 0);
     s->original = number(keys, object, "original_max_position_embeddings", 1, 1e9, top);
@@ -215,6 +217,8 @@ static void read_hf(struct config_keys *keys, struct model_config *config)
         return;
     }
     const json_t *scaling = json_object_get(keys->object, "rope_scaling");
+    if (scaling != NULL && !json_is_null(scaling) && !json_is_object(scaling))
+        config_fail(keys, -EINVAL, "key 'rope_scaling' is not an object");
     read_hf_rope(keys, json_is_object(parameters) ? parameters : scaling, theta, config,
                  &config->rope);
     config->rope_local = config->rope;

@@ -14,6 +14,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
+#include "proto/files/file_bytes.h"
 #include "worker/load/fp8.h"
 
 #define JSON_BYTES_MAX (64u << 20)
@@ -138,25 +139,16 @@ struct model_source *model_source_of_safetensors(json_t *config, struct safetens
 static int read_json(const char *folder, const char *name, json_t **ret_value, struct errmsg *err)
 {
     char *path = mem_printf("%s/%s", folder, name);
-    FILE *file = fopen(path, "rbe");
     char *text = NULL;
     size_t bytes = 0;
-    int r = 0;
-    if (file == NULL) {
-        r = errmsg_errno(err, "open '%s'", path);
+    int r = file_bytes_read(path, JSON_BYTES_MAX, &text, &bytes, err);
+    if (r < 0)
         goto out;
-    }
-    text = mem_alloc(JSON_BYTES_MAX + 1);
-    bytes = fread(text, 1, JSON_BYTES_MAX + 1, file);
-    if (ferror(file))
-        r = errmsg_set(err, -EIO, "reading '%s' failed", path);
-    else
-        r = json_parse(text, bytes, JSON_BYTES_MAX, ret_value, err);
+    r = json_parse(text, bytes, JSON_BYTES_MAX, ret_value, err);
     if (r < 0)
         r = errmsg_prefix(err, r, "'%s'", path);
     else if (!json_is_object(*ret_value))
         r = errmsg_set(err, -EINVAL, "'%s' is not an object", path);
-    (void)fclose(file);
 out:
     mem_free(text);
     mem_free(path);

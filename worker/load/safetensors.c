@@ -235,7 +235,7 @@ int safetensors_open(const char *path, struct safetensors **ret_file, struct err
 {
     struct stat st;
     void *data = MAP_FAILED;
-    int r = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    int r = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe: refused at once */
     if (fd < 0)
         return errmsg_errno(err, "open '%s'", path);
     if (fstat(fd, &st) < 0)

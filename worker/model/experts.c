@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "proto/base/assert.h"
+
 /* Rows and weights of each local expert behind each other; first[e] is where expert e begins. */
 static void sort_by_expert(struct decoder *decoder, uint32_t rows, uint32_t *first)
 {
@@ -38,6 +40,7 @@ static void run_expert(struct decoder *decoder, const struct layer_weights *w, u
                        const struct tensor *normed)
 {
     struct backend *backend = decoder->settings.backend;
+    ASSERT(count <= normed->rows); /* an expert gets a row once: what the buffers hold */
     struct tensor in = tensor_of(decoder->expert_in, count, normed->columns);
     struct tensor out = tensor_of(decoder->expert_out, count, part->columns);
     op_gather_rows(backend, &in, normed, decoder->expert_rows + first);

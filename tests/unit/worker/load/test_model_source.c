@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/proto/files/gguf_writer.h"
@@ -156,6 +157,24 @@ static void test_shards_when_the_index_lies_are_refused(void **state)
     refuse_source("", -EINVAL, "is not an object");
 }
 
+/* Opened as a file is, a pipe that nobody writes to would never answer. */
+static void test_files_when_they_are_pipes_are_refused_at_once(void **state)
+{
+    char *path = mem_printf("%s/%s", folder, "pipe"), *config = mem_printf("%s/pipes", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    refuse_source("pipe", -EINVAL, "not a regular file");
+    put_text("config.json", "{}");
+    put_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"pipe\"}}");
+    refuse_source("", -EINVAL, "not a regular file");
+    assert_int_equal(mkdir(config, 0700), 0);
+    mem_free(path);
+    path = mem_printf("%s/config.json", config);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    refuse_source("pipes", -EISDIR, "is not a file");
+    mem_free(path);
+    mem_free(config);
+}
+
 /* --- config.json ----------------------------------------------------------------------------- */
 
 static void refuse_config(const char *config, int code, const char *sentence)
@@ -200,6 +219,8 @@ static void test_config_when_it_cannot_be_run_names_the_key(void **state)
                   "'vocab_size' is 3, the embedding has 2");
     refuse_config("{" SIZES ",\"rope_scaling\":{\"type\":\"dynamic\"}}", -ENOTSUP,
                   "scaling 'dynamic' of positions is not supported");
+    refuse_config("{" SIZES ",\"rope_scaling\":{\"type\":5}}", -EINVAL, "is no text");
+    refuse_config("{" SIZES ",\"rope_scaling\":[2]}", -EINVAL, "'rope_scaling' is not an object");
     refuse_config("{" SIZES ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,"
                   "\"attention_factor\":1000}}",
                   -EINVAL, "impossible numbers");
@@ -269,6 +290,7 @@ int main(void)
         TEST(test_parts_when_missing_repeated_or_miscounted_are_refused),
         TEST(test_shards_when_indexed_are_one_model),
         TEST(test_shards_when_the_index_lies_are_refused),
+        TEST(test_files_when_they_are_pipes_are_refused_at_once),
         TEST(test_config_when_it_cannot_be_run_names_the_key),
         TEST(test_rope_when_long_and_partial_has_two_sets_of_divisors),
         TEST(test_layers_when_some_do_not_rotate_are_marked),
