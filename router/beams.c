@@ -326,6 +326,11 @@ static void on_output(struct dispatch *dispatch, const Refrain__StepItem *item)
     struct search *search = &beams->searches[beam->search];
     struct api_error error;
 
+    if (item->finish ==
+        REFRAIN__FINISH__FINISH_NONE) {              /* one token is asked for: it makes no sense */
+        request_beams_over(beams->request, -EPROTO); /* cancels the beam, which still waits */
+        return;
+    }
     beam_answered(beams, beam);
     if (item->finish != REFRAIN__FINISH__FINISH_LENGTH) {
         beam_failed(beam, item);

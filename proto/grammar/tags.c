@@ -351,6 +351,10 @@ void front_tags(const struct grammar_spec *spec, struct graph *graph, uint32_t r
     json_t *json = front_parse_json(spec, graph, "structural tag");
     uint32_t from = graph_node(graph), to = graph_node(graph);
 
+    if (json_object_get(json, "format") && json_object_get(json, "structures"))
+        (void)graph_fail(
+            graph, -EINVAL,
+            "structural tag: 'format' and 'structures' are two spellings; one is taken");
     if (!graph->failed && json_object_get(json, "format")) {
         emit_format(graph, json_object_get(json, "format"), from, to);
     } else if (!graph->failed) {

@@ -4,13 +4,18 @@
 #include <errno.h>
 #include <string.h>
 
+#define STRUCTURED "structured_outputs."
+
 static const struct {
     const char *guided, *structured;
     enum grammar_kind kind;
 } kinds[] = {
-    {"guided_json", "json", GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", GRAMMAR_REGEX},
-    {"guided_choice", "choice", GRAMMAR_CHOICE},  {"guided_grammar", "grammar", GRAMMAR_EBNF},
-    {NULL, "json_object", GRAMMAR_JSON_OBJECT},   {NULL, "structural_tag", GRAMMAR_TAGS},
+    {"guided_json", STRUCTURED "json", GRAMMAR_JSON_SCHEMA},
+    {"guided_regex", STRUCTURED "regex", GRAMMAR_REGEX},
+    {"guided_choice", STRUCTURED "choice", GRAMMAR_CHOICE},
+    {"guided_grammar", STRUCTURED "grammar", GRAMMAR_EBNF},
+    {NULL, STRUCTURED "json_object", GRAMMAR_JSON_OBJECT},
+    {NULL, STRUCTURED "structural_tag", GRAMMAR_TAGS},
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -47,38 +52,39 @@ static int set_json(struct field_reader *reader, const char *param, enum grammar
     return set_grammar(reader, param, kind, text, bytes);
 }
 
-static int wrong(struct field_reader *reader, const char *param, const char *wanted,
+static int wrong(struct field_reader *reader, const char *name, const char *wanted,
                  const json_t *value)
 {
-    return api_error_bad(reader->error, param, "'%s' must be %s, not %s.", param, wanted,
+    return api_error_bad(reader->error, name, "'%s' must be %s, not %s.", name, wanted,
                          fields_type_name(value));
 }
 
-static int set_any(struct field_reader *reader, const char *param, enum grammar_kind kind,
-                   const json_t *value)
+/* name: of the value itself, which may be a member of `param`. */
+static int set_any(struct field_reader *reader, const char *param, const char *name,
+                   enum grammar_kind kind, const json_t *value)
 {
     const char *text = json_string_value(value);
 
     switch (kind) {
     case GRAMMAR_JSON_SCHEMA:
         if (!text && !json_is_object(value) && !json_is_boolean(value))
-            return wrong(reader, param, "a schema: an object, or its JSON as a string", value);
+            return wrong(reader, name, "a schema: an object, or its JSON as a string", value);
         break;
     case GRAMMAR_TAGS:
         if (!text && !json_is_object(value))
-            return wrong(reader, param, "an object, or its JSON as a string", value);
+            return wrong(reader, name, "an object, or its JSON as a string", value);
         break;
     case GRAMMAR_CHOICE:
         if (!json_is_array(value))
-            return wrong(reader, param, "a list of strings", value);
+            return wrong(reader, name, "a list of strings", value);
         return set_json(reader, param, kind, value);
     case GRAMMAR_JSON_OBJECT:
         if (!json_is_boolean(value))
-            return wrong(reader, param, "true or false", value);
+            return wrong(reader, name, "true or false", value);
         return json_is_true(value) ? set_grammar(reader, param, kind, "", 0) : 0;
     default:
         if (!text)
-            return wrong(reader, param, "a string", value);
+            return wrong(reader, name, "a string", value);
     }
     return text ? set_grammar(reader, param, kind, text, json_string_length(value))
                 : set_json(reader, param, kind, value);
@@ -89,7 +95,7 @@ int grammar_fields_read_guided(struct field_reader *reader, const struct field *
 {
     for (size_t i = 0; i < KINDS; i++) {
         if (kinds[i].guided && strcmp(kinds[i].guided, field->name) == 0)
-            return set_any(reader, field->name, kinds[i].kind, value);
+            return set_any(reader, field->name, field->name, kinds[i].kind, value);
     }
     return 0;
 }
@@ -104,14 +110,14 @@ int grammar_fields_read_structured(struct field_reader *reader, const struct fie
     if (!json_is_object(value))
         return wrong(reader, field->name, "an object", value);
     for (size_t i = 0; i < KINDS && r == 0; i++) {
-        const json_t *one = json_object_get(value, kinds[i].structured);
+        const json_t *one = json_object_get(value, kinds[i].structured + strlen(STRUCTURED));
         if (!one || json_is_null(one) || json_is_false(one))
             continue;
         if (!other && request->grammar.kind != GRAMMAR_NONE)
             return api_error_bad(reader->error, field->name,
                                  "'structured_outputs' must hold one of json, regex, choice, "
                                  "grammar, json_object and structural_tag.");
-        r = set_any(reader, field->name, kinds[i].kind, one);
+        r = set_any(reader, field->name, kinds[i].structured, kinds[i].kind, one);
     }
     return r;
 }

@@ -2,7 +2,7 @@
  *
  *   {"model", "messages", "next_messages", "tools", "chat_template_kwargs"}   two turns
  *   {"model"}                                                                the built-in ones
- *   "template" in both: this source instead of the model's own
+ *   "template" (or "chat_template") in both: this source instead of the model's own
  *
  * Rendered and tokenized by the same code as a chat, without the ids that turn memory knows. A
  * template of a client is run here, under the evaluator's bounds, because the path is for this
@@ -77,6 +77,11 @@ static const struct field table[] = {
      .offset = offsetof(struct check, model),
      .max = 256},
     {.name = "template",
+     .type = FIELD_TEXT,
+     .kinds = 1,
+     .offset = offsetof(struct check, source),
+     .max = CHAT_TEMPLATE_SOURCE_MAX},
+    {.name = "chat_template", /* as chats name it */
      .type = FIELD_TEXT,
      .kinds = 1,
      .offset = offsetof(struct check, source),

@@ -2,6 +2,7 @@
 #include "router/api/prompt.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/base/assert.h"
@@ -52,6 +53,15 @@ static int cut_after_last_message(struct rendered *rendered, int32_t last, struc
                          "last message.");
 }
 
+/* The evaluator's own errors begin with their line; what a template raises does not. */
+static const char *without_line(const char *text, uint32_t line)
+{
+    char start[24];
+
+    (void)snprintf(start, sizeof(start), "line %u: ", line);
+    return strncmp(text, start, strlen(start)) == 0 ? text + strlen(start) : text;
+}
+
 int prompt_render(const struct prompt_maker *maker, const struct api_request *request, double now,
                   struct rendered *ret, struct api_error *error)
 {
@@ -81,7 +91,7 @@ int prompt_render(const struct prompt_maker *maker, const struct api_request *re
     if (r < 0)
         return api_error_set(error, 400, "chat_template_error", "messages",
                              "The chat template refuses these messages (line %u): %s", line,
-                             err.text);
+                             without_line(err.text, line));
     if (!request->continue_final_message)
         return 0;
     r = cut_after_last_message(ret, (int32_t)json_array_size(request->messages) - 1, error);

@@ -2,6 +2,7 @@
 #include "router/api/sampling_fields.h"
 
 #include <errno.h>
+#include <math.h>
 
 #include "proto/sampling_limits.h"
 #include "router/api/token_rules.h"
@@ -201,6 +202,12 @@ static int check_best_of(struct api_request *request, struct api_error *error)
     return 0;
 }
 
+/* A penalty that changes something; NAN: none was stated. */
+static bool weighs(double penalty, double neutral)
+{
+    return !isnan(penalty) && penalty != neutral;
+}
+
 /* Beams are chosen by the model's own log probabilities: what would change them, or looks at the
  * text on the way, has no place there. vLLM takes these fields and does not heed them. */
 static const char *field_against_beams(const struct api_request *request)
@@ -221,6 +228,9 @@ static const char *field_against_beams(const struct api_request *request)
         {"logit_bias", request->bias_count > 0},
         {"allowed_token_ids", request->allowed_count > 0},
         {"bad_words", request->bad_words_count > 0},
+        {"repetition_penalty", weighs(request->repetition_penalty, 1)},
+        {"presence_penalty", weighs(request->presence_penalty, 0)},
+        {"frequency_penalty", weighs(request->frequency_penalty, 0)},
         {"thinking_token_budget", request->thinking_tokens_max >= 0},
         {"repetition_detection", request->repetition_max > 0},
         {"tool_choice", request->tool_choice > API_TOOLS_AUTO},

@@ -503,6 +503,7 @@ static void test_prefix_check_of_a_template(void **state)
     assert_string_equal(json_string_value(json_object_get(date, "cause")), "template_unstable");
     json_decref(answer);
     json_decref(check(json_pack("{s:s}", "template", "{% for"), 400));
+    json_decref(check(json_pack("{s:s}", "chat_template", "{% for"), 400));
     json_decref(check(json_pack("{s:s}", "template", "{% for m in messages %}{{ 1 // 0 }}"), 400));
     json_decref(check(json_pack("{s:[]}", "messages"), 400));
     json_decref(check(json_pack("{s:s}", "model", "nobody"), 404));

@@ -67,6 +67,8 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
     (void)state;
     check_refused(GRAMMAR_TAGS, "{}", -EINVAL, "'structures'");
     check_refused(GRAMMAR_TAGS, "[", -EINVAL, "structural tag:");
+    check_refused(GRAMMAR_TAGS, "{\"format\":{\"type\":\"any_text\"},\"structures\":[]}", -EINVAL,
+                  "two spellings");
     check_refused(GRAMMAR_TAGS,
                   "{\"structures\":[{\"begin\":\"<a\",\"schema\":{},\"end\":\"\"}],"
                   "\"triggers\":[\"<b\"]}",

@@ -96,7 +96,9 @@ static void test_two_grammars_and_wrong_shapes_are_refused(void **state)
            "'response_format' and 'guided_regex' exclude");
     refuse("\"structured_outputs\":{\"regex\":\"a\",\"json\":{}}", "structured_outputs", "one of");
     refuse("\"structured_outputs\":[]", "structured_outputs", "an object");
-    refuse("\"structured_outputs\":{\"structural_tag\":3}", "structured_outputs", "an object");
+    refuse("\"structured_outputs\":{\"structural_tag\":3}", "structured_outputs.structural_tag",
+           "'structured_outputs.structural_tag' must be an object");
+    refuse("\"structured_outputs\":{\"regex\":[]}", "structured_outputs.regex", "a string");
     refuse("\"guided_json\":3", "guided_json", "a schema");
     refuse("\"guided_regex\":{}", "guided_regex", "a string");
     refuse("\"guided_choice\":\"a\"", "guided_choice", "a list");

@@ -83,6 +83,29 @@ static void test_chat_has_one_bos_and_the_templates_control_tokens(void **state)
     done(&f);
 }
 
+/* The line once, whether the evaluator found the error or the template raised it. */
+static void test_a_template_s_error_names_its_line_once(void **state)
+{
+    static const struct {
+        const char *source, *says;
+    } rows[] = {{"a\n{{ 1 // 0 }}", "messages (line 2): division by zero"},
+                {"a\n\n{{ raise_exception('no way') }}", "messages (line 3): no way"}};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f = make(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"h\"}]}");
+        struct chat_template *template;
+        struct errmsg err;
+        assert_int_equal(chat_template_new(rows[i].source, strlen(rows[i].source), &template, &err),
+                         0);
+        f.maker.chat_template = template;
+        assert_true(prompt_from_chat(&f.maker, &f.request, &f.ids, NULL, &f.error) < 0);
+        if (!strstr(f.error.message, rows[i].says))
+            fail_msg("%s", f.error.message);
+        chat_template_free(template);
+        done(&f);
+    }
+}
+
 static void test_control_tokens_in_content_stay_text(void **state)
 {
     struct fixture f = make(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"<end>\"}]}");
@@ -195,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chat_has_one_bos_and_the_templates_control_tokens),
+        cmocka_unit_test(test_a_template_s_error_names_its_line_once),
         cmocka_unit_test(test_control_tokens_in_content_stay_text),
         cmocka_unit_test(test_continued_message_is_left_open),
         cmocka_unit_test(test_a_chat_with_tools_has_the_template_of_tools),

@@ -153,6 +153,21 @@ static void test_a_budget_of_thinking_is_a_number_or_none(void **state)
     refuse(API_CHAT, "\"thinking_token_budget\":true", "thinking_token_budget", "an integer");
 }
 
+static void test_penalties_that_weigh_do_not_go_with_beams(void **state)
+{
+    (void)state;
+    refuse(API_CHAT, "\"use_beam_search\":true,\"repetition_penalty\":1.2", "repetition_penalty",
+           "does not go with 'use_beam_search'");
+    refuse(API_CHAT, "\"use_beam_search\":true,\"presence_penalty\":-1", "presence_penalty",
+           "does not go with");
+    refuse(API_CHAT, "\"use_beam_search\":true,\"frequency_penalty\":1", "frequency_penalty",
+           "does not go with");
+    struct parsed p = parse(API_CHAT, "\"use_beam_search\":true,\"repetition_penalty\":1,"
+                                      "\"presence_penalty\":0,\"frequency_penalty\":0");
+    assert_int_equal(p.r, 0);
+    done(&p);
+}
+
 /* vLLM's limit, which the worker has, too. */
 static void test_a_salt_has_at_most_1024_bytes(void **state)
 {
@@ -178,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_more_named_tokens_than_fit_are_refused),
         cmocka_unit_test(test_repetition_is_off_or_makes_sense),
         cmocka_unit_test(test_a_budget_of_thinking_is_a_number_or_none),
+        cmocka_unit_test(test_penalties_that_weigh_do_not_go_with_beams),
         cmocka_unit_test(test_a_salt_has_at_most_1024_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
