@@ -565,8 +565,12 @@ static void print_report(const struct check *check, FILE *out)
                   c->layers, c->hidden, c->ffn, c->vocab_size, c->context_tokens);
     (void)fprintf(out, "heads: %u query, %u KV, %u values each\n", c->q_heads, c->kv_heads,
                   c->head_dim);
-    (void)fprintf(out, "rope: base %g, %u dimensions\nwindow: %u\nfeatures:", (double)c->rope.theta,
-                  c->rotary_dims, c->window);
+    (void)fprintf(out, "rope: base %g, %u dimensions", (double)c->rope.theta, c->rotary_dims);
+    if (c->rope.long_after > 0)
+        (void)fprintf(out, ", %s factors (context %u, long after %u)",
+                      s->tokens_max > c->rope.long_after ? "long" : "short", s->tokens_max,
+                      c->rope.long_after);
+    (void)fprintf(out, "\nwindow: %u\nfeatures:", c->window);
     for (unsigned i = 0; model_feature_name(i) != NULL; i++)
         (void)fprintf(out, "%s%s", model_has(c, 1u << i) ? " " : "",
                       model_has(c, 1u << i) ? model_feature_name(i) : "");

@@ -346,9 +346,12 @@ static void read_layers(struct config_keys *keys, const struct architecture *row
     uint32_t sparse =
         config_u32(keys, NAME("decoder_sparse_step|moe_layer_freq", NULL), 1, MODEL_LAYERS_MAX, 1);
     bool latent = model_has(c, MODEL_LATENT); /* counts from 0, the others from 1 */
+    uint32_t still = row->no_rope_every;      /* how many layers have one that does not rotate */
+    if (still > 0)
+        still = config_u32(keys, NAME("no_rope_layer_interval", NULL), 1, MODEL_LAYERS_MAX, still);
     for (uint32_t i = 0; i < c->layers; i++) {
         bool slides = every == SLIDE_NONE ? i >= slide_from : (i + 1) % every != 0;
-        bool rotates = row->no_rope_every == 0 || (i + 1) % row->no_rope_every != 0;
+        bool rotates = still == 0 || (i + 1) % still != 0;
         bool experts = c->experts.count > 0 && i >= dense && (latent ? i : i + 1) % sparse == 0;
         c->layer_kinds[i] =
             (uint8_t)((slides && c->window > 0 ? LAYER_SLIDING : 0) |

@@ -276,6 +276,9 @@ static void test_layers_when_some_do_not_rotate_are_marked(void **state)
     struct model_config c = config_of(SMOL(""));
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(c.layer_kinds[i], i == 3 ? LAYER_NO_ROPE : 0);
+    c = config_of(SMOL(",\"no_rope_layer_interval\":2"));
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(c.layer_kinds[i], i % 2 == 1 ? LAYER_NO_ROPE : 0);
     c = config_of(SMOL(",\"no_rope_layers\":[0,1,1,1,0]"));
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(c.layer_kinds[i], i == 0 || i == 4 ? LAYER_NO_ROPE : 0);
