@@ -10,7 +10,7 @@
 struct entry {
     struct list link;
     struct chat_template *compiled;
-    size_t bytes;
+    size_t source_bytes, bytes; /* bytes: with what is compiled */
     char source[];
 };
 
@@ -51,7 +51,7 @@ static struct entry *find(struct template_cache *cache, const char *source, size
     LIST_FOR(item, &cache->used)
     {
         struct entry *entry = LIST_ENTRY(item, struct entry, link);
-        if (entry->bytes == bytes && memcmp(entry->source, source, bytes) == 0)
+        if (entry->source_bytes == bytes && memcmp(entry->source, source, bytes) == 0)
             return entry;
     }
     return NULL;
@@ -76,14 +76,16 @@ int template_cache_get(struct template_cache *cache, const char *source, size_t 
         int r = chat_template_new(source, bytes, &compiled, err);
         if (r < 0)
             return r;
-        make_room(cache, bytes);
+        size_t all = sizeof(*entry) + bytes + chat_template_bytes(compiled);
+        make_room(cache, all);
         entry = mem_zalloc(sizeof(*entry) + bytes);
         entry->compiled = compiled;
-        entry->bytes = bytes;
+        entry->source_bytes = bytes;
+        entry->bytes = all;
         memcpy(entry->source, source, bytes);
         cache->count++;
         cache->compiled++;
-        cache->bytes += bytes;
+        cache->bytes += all;
     }
     list_push_front(&cache->used, &entry->link);
     *ret_template = entry->compiled;
@@ -93,6 +95,11 @@ int template_cache_get(struct template_cache *cache, const char *source, size_t 
 size_t template_cache_count(const struct template_cache *cache)
 {
     return cache->count;
+}
+
+size_t template_cache_bytes(const struct template_cache *cache)
+{
+    return cache->bytes;
 }
 
 size_t template_cache_compiled(const struct template_cache *cache)

@@ -68,6 +68,11 @@ void chat_template_free(struct chat_template *template)
     mem_free(template);
 }
 
+size_t chat_template_bytes(const struct chat_template *template)
+{
+    return sizeof(*template) + template->tmpl.arena.bytes_used;
+}
+
 static int from_json(struct jinja_eval *ev, const json_t *json, struct jinja_origin origin,
                      struct value *ret);
 

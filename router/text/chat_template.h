@@ -62,6 +62,8 @@ struct rendered {
 int chat_template_new(const char *source, size_t bytes, struct chat_template **ret_template,
                       struct errmsg *err);
 void chat_template_free(struct chat_template *template);
+/* What it holds, its source included: many times the source where that is nothing but tags. */
+size_t chat_template_bytes(const struct chat_template *template);
 /* 0; -EINVAL: raise_exception (the text is the template's own sentence, *ret_line set) or a type or
  * undefined error; -E2BIG: a bound. ret_line may be NULL. *ret is untouched on failure. */
 int chat_template_render(const struct chat_template *template, const struct render_input *input,

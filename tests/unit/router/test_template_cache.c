@@ -48,18 +48,29 @@ static void test_the_one_not_used_for_the_longest_goes(void **state)
     template_cache_free(cache);
 }
 
-static void test_sources_are_bounded_together(void **state)
+/* Text compiles to itself, tags to much more than they are. */
+static void test_memory_is_bounded_together(void **state)
 {
+    static const char tag[] = "{%if 0%}{%endif%}";
     struct template_cache *cache = template_cache_new();
     char *source = mem_alloc(CHAT_TEMPLATE_SOURCE_MAX + 1);
     (void)state;
     memset(source, 'x', CHAT_TEMPLATE_SOURCE_MAX);
     source[CHAT_TEMPLATE_SOURCE_MAX] = '\0';
-    for (char letter = 'a'; letter < 'd'; letter++) {
+    for (char letter = 'a'; letter < 'a' + (char)TEMPLATE_CACHE_ENTRIES; letter++) {
         source[0] = letter;
         (void)get(cache, source);
+        assert_true(template_cache_bytes(cache) <= TEMPLATE_CACHE_BYTES);
     }
-    assert_int_equal(template_cache_count(cache), 2);
+    assert_in_range(template_cache_count(cache), 2, TEMPLATE_CACHE_ENTRIES - 1);
+    for (size_t at = 0; at + strlen(tag) < CHAT_TEMPLATE_SOURCE_MAX; at += strlen(tag))
+        memcpy(source + at, tag, strlen(tag));
+    (void)get(cache, source);
+    assert_int_equal(template_cache_count(cache), 1);
+    assert_true(template_cache_bytes(cache) > TEMPLATE_CACHE_BYTES); /* alone it is more */
+    (void)get(cache, "{{ 1 }}");
+    assert_int_equal(template_cache_count(cache), 1);
+    assert_true(template_cache_bytes(cache) <= TEMPLATE_CACHE_BYTES);
     mem_free(source);
     template_cache_free(cache);
 }
@@ -82,7 +93,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_template_is_compiled_once),
         cmocka_unit_test(test_the_one_not_used_for_the_longest_goes),
-        cmocka_unit_test(test_sources_are_bounded_together),
+        cmocka_unit_test(test_memory_is_bounded_together),
         cmocka_unit_test(test_what_does_not_compile_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
