@@ -81,4 +81,12 @@ static inline double golden_logsumexp(const float *logits, uint32_t count)
     return max + log(sum);
 }
 
+/* Where the tiny model of that name lies: with us (make_tiny.py) or with the shared data. */
+static inline const char *golden_tiny_root(const char *folder)
+{
+    char path[512];
+    (void)snprintf(path, sizeof(path), SOURCE_DIR "/tests/golden/tiny/%s", folder);
+    return access(path, F_OK) == 0 ? SOURCE_DIR "/tests/golden/tiny" : SHARED_DIR "/golden/tiny";
+}
+
 #endif

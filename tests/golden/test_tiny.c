@@ -1,6 +1,6 @@
-/* test_tiny.c - random models of 13 architectures against transformers in float32: both spellings
- * of config.json, shards, GGUF; every backend, whole and split over 2, 3 and 8 ranks, prompts whole
- * and in chunks. */
+/* test_tiny.c - random models of 16 architectures against transformers (three: numpy) in float32:
+ * both spellings of config.json, shards, GGUF; every backend, whole and split over 2, 3 and 8
+ * ranks, prompts whole and in chunks. */
 #include <cmocka.h>
 #include <unistd.h>
 
@@ -37,6 +37,9 @@ static const struct shape shapes[] = {
     {"granite", FOLDER, 0.06, 5e-3, 0},
     {"deepseek_v2", FOLDER, 0.06, 5e-3, 0},
     {"deepseek_v3", FOLDER, 0.5, 0.5, 6},
+    {"smollm3", FOLDER, 0.12, 5e-3, 0},
+    {"qwen2_moe", FOLDER, 0.12, 5e-3, 4},
+    {"phi4_mini", FOLDER, 0.12, 5e-3, 0},
     {"llama-bf16-shards", FOLDER, 0.2, 2e-2, 0},
     {"qwen3-bf16-shards", FOLDER, 0.2, 2e-2, 0},
     {"llama-gguf-f32", GGUF, 0.06, 5e-3, 0},

@@ -31,6 +31,9 @@ static const char *const folders[] = {"llama",
                                       "granite",
                                       "deepseek_v2",
                                       "deepseek_v3",
+                                      "smollm3",
+                                      "qwen2_moe",
+                                      "phi4_mini",
                                       "qwen3-bf16-shards",
                                       "llama-gguf-q8_0/model.gguf"};
 #define FOLDERS (sizeof(folders) / sizeof(folders[0]))
@@ -54,7 +57,7 @@ static int model_open_as(struct model *m, const char *folder, const char *backen
     struct errmsg err = {""};
     char path[512];
     const struct backend_settings settings = {.name = backend, .threads = threads};
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s", SHARED_DIR, folder);
+    (void)snprintf(path, sizeof(path), "%s/%s", golden_tiny_root(folder), folder);
     memset(m, 0, sizeof(*m));
     int r = model_source_open(path, &m->source, &err);
     if (r == 0)

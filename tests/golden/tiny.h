@@ -1,4 +1,5 @@
-/* tiny.h - a tiny model of shared/golden/tiny, run and compared with its golden logits. */
+/* tiny.h - a tiny model of shared/golden/tiny or, where that has none, of make_tiny.py, run and
+ * compared with its golden logits. */
 #ifndef REFRAIN_TESTS_GOLDEN_TINY_H
 #define REFRAIN_TESTS_GOLDEN_TINY_H
 
@@ -27,11 +28,12 @@ static void load_tiny(const char *folder, const char *file, struct tiny *tiny)
 {
     char path[512];
     size_t bytes = 0;
-    (void)snprintf(tiny->model, sizeof(tiny->model), "%s/golden/tiny/%s%s%s", SHARED_DIR, folder,
+    const char *root = golden_tiny_root(folder);
+    (void)snprintf(tiny->model, sizeof(tiny->model), "%s/%s%s%s", root, folder,
                    file[0] != '\0' ? "/" : "", file);
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s/golden.json", SHARED_DIR, folder);
+    (void)snprintf(path, sizeof(path), "%s/%s/golden.json", root, folder);
     tiny->golden = golden_read_json(path);
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s/logits.f32", SHARED_DIR, folder);
+    (void)snprintf(path, sizeof(path), "%s/%s/logits.f32", root, folder);
     tiny->rows = (float *)(void *)golden_read_file(path, &bytes);
     assert_non_null(tiny->golden);
     assert_non_null(tiny->rows);
