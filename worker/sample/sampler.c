@@ -6,7 +6,8 @@
  *
  * Each filter keeps the best n of one order (logit descending, id ascending), so filters are cuts
  * in that order and their set is the smallest one: nothing is sorted. The draw walks the kept
- * weights in id order until they exceed uniform * their sum. All sums are doubles in id order.
+ * weights in id order until they exceed uniform * their sum. All sums are doubles in one fixed
+ * order: eight chains through a piece of the vocabulary, then the pieces.
  * Cost: one exp per kept token; top-k and top-p three passes each over the vocabulary. */
 #include "worker/sample/sampler.h"
 
@@ -27,6 +28,7 @@
 #include "worker/sample/weight.h"
 
 #define DRAW_PIECE 512u
+#define CHAINS 8u            /* of additions that do not wait for each other */
 #define TEMPERATURE_MIN 1e-6 /* below: greedy */
 
 struct sampler {
@@ -87,12 +89,30 @@ static void weigh_best(struct sampler *sampler, const float *logits, float max, 
                                   : 0;
 }
 
+static double sum_piece(const double *weights, uint32_t count)
+{
+    double chains[CHAINS] = {0};
+    uint32_t i = 0;
+
+    for (; count - i >= CHAINS; i += CHAINS)
+        for (uint32_t c = 0; c < CHAINS; c++)
+            chains[c] += weights[i + c];
+    for (; i < count; i++)
+        chains[0] += weights[i];
+    return ((chains[0] + chains[1]) + (chains[2] + chains[3])) +
+           ((chains[4] + chains[5]) + (chains[6] + chains[7]));
+}
+
+/* Of all weights; sums[p]: of those before piece p. */
 static double sum_weights(const struct sampler *sampler)
 {
     double sum = 0;
 
-    for (uint32_t i = 0; i < sampler->vocab_size; i++)
-        sum += sampler->weights[i];
+    for (uint32_t first = 0; first < sampler->vocab_size; first += DRAW_PIECE) {
+        uint32_t left = sampler->vocab_size - first;
+        sampler->sums[first / DRAW_PIECE] = sum;
+        sum += sum_piece(sampler->weights + first, left < DRAW_PIECE ? left : DRAW_PIECE);
+    }
     return sum;
 }
 
@@ -108,24 +128,17 @@ static void cut_mass(struct sampler *sampler, const float *logits, double top_p)
             sampler->weights[i] = 0;
 }
 
-/* The first token at which the sum of weights exceeds its share. One pass over all of them, whose
- * sums on the way say where to look again: the same additions in the same order. */
+/* The first token at which the sum of weights exceeds its share: the piece by the sums before it,
+ * then one by one. Where the two round apart the next weight is the one. */
 static uint32_t draw(const struct sampler *sampler, double uniform)
 {
     const uint32_t count = sampler->vocab_size;
-    double sum = 0;
-    uint32_t at;
+    double target = uniform * sum_weights(sampler);
+    uint32_t at = (count - 1) / DRAW_PIECE;
 
-    for (uint32_t i = 0; i < count; i++) {
-        if (i % DRAW_PIECE == 0)
-            sampler->sums[i / DRAW_PIECE] = sum; /* of all before */
-        sum += sampler->weights[i];
-    }
-    double target = uniform * sum;
-    at = (count - 1) / DRAW_PIECE;
     while (at > 0 && sampler->sums[at] > target)
         at--;
-    sum = sampler->sums[at];
+    double sum = sampler->sums[at];
     for (at *= DRAW_PIECE; at < count; at++) {
         sum += sampler->weights[at];
         if (sum > target)
