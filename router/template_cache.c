@@ -76,6 +76,7 @@ int template_cache_get(struct template_cache *cache, const char *source, size_t 
         int r = chat_template_new(source, bytes, &compiled, err);
         if (r < 0)
             return r;
+        chat_template_distrust(compiled);
         size_t all = sizeof(*entry) + bytes + chat_template_bytes(compiled);
         make_room(cache, all);
         entry = mem_zalloc(sizeof(*entry) + bytes);

@@ -140,6 +140,7 @@ static int find_maker(const struct api *api, struct check *check, struct api_err
         return 0;
     if (chat_template_new(check->source, strlen(check->source), &check->template, &err) < 0)
         return api_error_bad(error, "template", "'template': %s.", err.text);
+    chat_template_distrust(check->template);
     check->maker.chat_template = check->template;
     check->maker.tool_template = NULL;
     return 0;

@@ -18,6 +18,7 @@
 
 struct chat_template {
     struct jinja_template tmpl;
+    uint32_t steps_max;
 };
 
 /* Jinja reads lines: every kind of line end is '\n', and one at the end of the source is dropped.
@@ -45,6 +46,7 @@ int chat_template_new(const char *source, size_t bytes, struct chat_template **r
     if (!jinja_utf8_valid(source, bytes))
         return errmsg_set(err, -EINVAL, "the chat template is not valid UTF-8");
     struct chat_template *template = mem_zalloc(sizeof(*template));
+    template->steps_max = CHAT_TEMPLATE_STEPS_MAX;
     arena_init(&template->tmpl.arena, CHAT_TEMPLATE_MEMORY_MAX);
     char *copy = arena_alloc(&template->tmpl.arena, bytes + 1);
     ASSERT(copy != NULL); /* SOURCE_MAX is far below MEMORY_MAX */
@@ -58,6 +60,11 @@ int chat_template_new(const char *source, size_t bytes, struct chat_template **r
     }
     *ret_template = template;
     return 0;
+}
+
+void chat_template_distrust(struct chat_template *template)
+{
+    template->steps_max = CHAT_TEMPLATE_FOREIGN_STEPS_MAX;
 }
 
 void chat_template_free(struct chat_template *template)
@@ -257,6 +264,7 @@ int chat_template_render(const struct chat_template *template, const struct rend
                             .arena = &arena,
                             .out = &text,
                             .line = 1,
+                            .steps_max = template->steps_max,
                             .now = input->now,
                             .err = err};
     int r = set_variables(&ev, input);

@@ -16,7 +16,8 @@
 #include "proto/base/errmsg.h"
 
 #define CHAT_TEMPLATE_SOURCE_MAX (1u << 20)
-#define CHAT_TEMPLATE_STEPS_MAX 50000000u /* evaluated nodes */
+#define CHAT_TEMPLATE_STEPS_MAX 50000000u /* evaluated nodes, bytes by 4 to 64 */
+#define CHAT_TEMPLATE_FOREIGN_STEPS_MAX 2000000u
 #define CHAT_TEMPLATE_DEPTH_MAX 200u      /* nested expressions, blocks, macro calls */
 #define CHAT_TEMPLATE_OUTPUT_MAX (64u << 20)
 #define CHAT_TEMPLATE_MEMORY_MAX (256u << 20)
@@ -61,6 +62,9 @@ struct rendered {
 /* 0; -EINVAL: syntax, *err names line and cause; -E2BIG. Source is copied. */
 int chat_template_new(const char *source, size_t bytes, struct chat_template **ret_template,
                       struct errmsg *err);
+/* A client's: it may take CHAT_TEMPLATE_FOREIGN_STEPS_MAX steps, a tenth of a second or so, since
+ * everybody waits while it renders. */
+void chat_template_distrust(struct chat_template *template);
 void chat_template_free(struct chat_template *template);
 /* What it holds, its source included: many times the source where that is nothing but tags. */
 size_t chat_template_bytes(const struct chat_template *template);

@@ -58,9 +58,8 @@ void *jinja_alloc(struct jinja_eval *ev, size_t bytes)
 
 int jinja_charge(struct jinja_eval *ev, uint64_t steps)
 {
-    if (ev->steps > CHAT_TEMPLATE_STEPS_MAX || steps > CHAT_TEMPLATE_STEPS_MAX - ev->steps)
-        return jinja_fail(ev, -E2BIG, "the template takes more than %u steps",
-                          CHAT_TEMPLATE_STEPS_MAX);
+    if (ev->steps > ev->steps_max || steps > ev->steps_max - ev->steps)
+        return jinja_fail(ev, -E2BIG, "the template takes more than %u steps", ev->steps_max);
     ev->steps += (uint32_t)steps;
     return 0;
 }

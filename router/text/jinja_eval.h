@@ -36,7 +36,7 @@ struct jinja_eval {
     size_t spans_floor; /* marks before this one belong to an outer capture */
     struct value *root; /* top-level names, by symbol */
     struct jinja_scope *scope;
-    uint32_t steps, depth, calls;
+    uint32_t steps, steps_max, depth, calls;
     uint32_t line;
     double now;
     int code; /* of the first error */

@@ -64,9 +64,9 @@ int tier_tree_restore(struct tier_tree *tree, const struct tier_block *block);
 void tier_tree_link(struct tier_tree *tree);
 void tier_tree_touch(struct tier_tree *tree, uint32_t node);
 void tier_tree_pin(struct tier_tree *tree, uint32_t node);
-void tier_tree_unpin(struct tier_tree *tree, uint32_t node);
+void tier_tree_unpin(struct tier_tree *tree, uint32_t at);
 /* Doom a block (WRITING, READY) and all below it, pinned or not. Returns how many. */
-uint32_t tier_tree_lose(struct tier_tree *tree, uint32_t node);
+uint32_t tier_tree_lose(struct tier_tree *tree, uint32_t top);
 /* Doom the leaf that was used the longest ago, for a place for `block`, whose parent stays. false:
  * none, all are pinned, being written or doomed. */
 bool tier_tree_evict(struct tier_tree *tree, const struct tier_block *block);

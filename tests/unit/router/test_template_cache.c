@@ -75,6 +75,24 @@ static void test_memory_is_bounded_together(void **state)
     template_cache_free(cache);
 }
 
+static void test_a_clients_template_may_take_few_steps(void **state)
+{
+    struct template_cache *cache = template_cache_new();
+    const struct render_input input = {.messages = NULL};
+    struct rendered out;
+    struct errmsg err = {""};
+    (void)state;
+    const struct chat_template *endless =
+        get(cache, "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}");
+    assert_int_equal(chat_template_render(endless, &input, &out, NULL, &err), -E2BIG);
+    assert_non_null(strstr(err.text, "more than 2000000 steps"));
+    const struct chat_template *long_one =
+        get(cache, "{% for a in range(90000) %}{{ a }}{% endfor %}");
+    assert_int_equal(chat_template_render(long_one, &input, &out, NULL, &err), 0);
+    rendered_done(&out);
+    template_cache_free(cache);
+}
+
 static void test_what_does_not_compile_is_not_kept(void **state)
 {
     struct template_cache *cache = template_cache_new();
@@ -94,6 +112,7 @@ int main(void)
         cmocka_unit_test(test_a_template_is_compiled_once),
         cmocka_unit_test(test_the_one_not_used_for_the_longest_goes),
         cmocka_unit_test(test_memory_is_bounded_together),
+        cmocka_unit_test(test_a_clients_template_may_take_few_steps),
         cmocka_unit_test(test_what_does_not_compile_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
