@@ -126,7 +126,7 @@ static int check_pool_context(const struct start_facts *facts, struct start_plan
                       "--max-model-len: max seq len (%u) is larger than the KV cache (%llu tokens "
                       "in %llu blocks): it needs %llu blocks; lower it to %llu, or give "
                       "--kv-cache-memory %llu bytes",
-                      pool->context_asked, (unsigned long long)(blocks * BLOCK_TOKENS),
+                      pool->context_asked, (unsigned long long)blocks * BLOCK_TOKENS,
                       (unsigned long long)blocks, (unsigned long long)needed,
                       (unsigned long long)pool_plan_tokens_in(blocks),
                       (unsigned long long)(needed * pool->block_bytes));

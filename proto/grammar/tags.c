@@ -243,8 +243,8 @@ static void check_begins(struct graph *graph, const json_t *list, const struct g
     for (size_t i = 0; i < json_array_size(list) && !graph->failed; i++) {
         size_t bytes, t = 0;
         const char *begin = text_of(graph, json_array_get(list, i), "begin", &bytes);
-        while (t < count &&
-               (bytes < triggers[t].bytes || memcmp(begin, triggers[t].text, triggers[t].bytes)))
+        while (t < count && (bytes < triggers[t].bytes ||
+                             memcmp(begin, triggers[t].text, triggers[t].bytes) != 0))
             t++;
         if (t == count)
             (void)graph_fail(graph, -EINVAL, "structural tag: tag %zu begins with no trigger", i);

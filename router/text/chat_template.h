@@ -18,7 +18,7 @@
 #define CHAT_TEMPLATE_SOURCE_MAX (1u << 20)
 #define CHAT_TEMPLATE_STEPS_MAX 50000000u /* evaluated nodes, bytes by 4 to 64 */
 #define CHAT_TEMPLATE_FOREIGN_STEPS_MAX 2000000u
-#define CHAT_TEMPLATE_DEPTH_MAX 200u      /* nested expressions, blocks, macro calls */
+#define CHAT_TEMPLATE_DEPTH_MAX 200u /* nested expressions, blocks, macro calls */
 #define CHAT_TEMPLATE_OUTPUT_MAX (64u << 20)
 #define CHAT_TEMPLATE_MEMORY_MAX (256u << 20)
 

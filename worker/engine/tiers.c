@@ -168,7 +168,7 @@ static void append_disk(const struct engine *engine, const struct tier_counts *t
                   (unsigned long long)tiers->disk_misses_total,
                   (unsigned long long)disk->stores_total, (unsigned long long)disk->loads_total,
                   (unsigned long long)disk->drops_total, (unsigned long long)disk->lost_total,
-                  (unsigned long long)(disk->errors[TIER_IO_REFUSED] + engine->scan_refused),
+                  (unsigned long long)disk->errors[TIER_IO_REFUSED] + engine->scan_refused,
                   (unsigned long long)errors, disk->pending);
 }
 

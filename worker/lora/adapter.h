@@ -55,7 +55,7 @@ const char *adapter_module_name(enum adapter_module module); /* "self_attn.q_pro
 int adapter_open(const char *folder, const struct model_config *config,
                  struct adapter **ret_adapter, struct errmsg *err);
 /* Of what is open already; takes the file over (tests, fuzzing). */
-int adapter_of(const json_t *json, struct safetensors *file, const struct model_config *config,
+int adapter_of(const json_t *json, struct safetensors *file, const struct model_config *model,
                struct adapter **ret_adapter, struct errmsg *err);
 void adapter_close(struct adapter *adapter); /* NULL is fine */
 static inline const struct adapter_pair *adapter_pair(const struct adapter *adapter, uint32_t layer,

@@ -57,13 +57,13 @@ uint32_t tier_tree_covers(const struct tier_tree *tree, const struct tier_block 
  * FREE node; -EBUSY: other content is under its key and in use. Else that is DOOMED, as is a tail
  * that the block makes needless. */
 int tier_tree_add(struct tier_tree *tree, const struct tier_block *block, uint32_t *ret_node);
-void tier_tree_written(struct tier_tree *tree, uint32_t node);
+void tier_tree_written(struct tier_tree *tree, uint32_t at);
 /* From a scan, the latest used first: READY at once, wherever its parent is. -EEXIST, -ENOSPC. */
 int tier_tree_restore(struct tier_tree *tree, const struct tier_block *block);
 /* After the last restore: hang each under its parent; those without one are DOOMED. */
 void tier_tree_link(struct tier_tree *tree);
-void tier_tree_touch(struct tier_tree *tree, uint32_t node);
-void tier_tree_pin(struct tier_tree *tree, uint32_t node);
+void tier_tree_touch(struct tier_tree *tree, uint32_t at);
+void tier_tree_pin(struct tier_tree *tree, uint32_t at);
 void tier_tree_unpin(struct tier_tree *tree, uint32_t at);
 /* Doom a block (WRITING, READY) and all below it, pinned or not. Returns how many. */
 uint32_t tier_tree_lose(struct tier_tree *tree, uint32_t top);
