@@ -129,7 +129,7 @@ static int check_pool_context(const struct start_facts *facts, struct start_plan
                       pool->context_asked, (unsigned long long)blocks * BLOCK_TOKENS,
                       (unsigned long long)blocks, (unsigned long long)needed,
                       (unsigned long long)pool_plan_tokens_in(blocks),
-                      (unsigned long long)(needed * pool->block_bytes));
+                      (unsigned long long)needed * pool->block_bytes);
 }
 
 static int plan_pool(const struct start_facts *facts, struct start_plan *plan, struct errmsg *err)
