@@ -214,6 +214,9 @@ static enum tier_io_result result_of(int error, bool reading)
         return TIER_IO_FULL;
     case ENOENT:
         return reading ? TIER_IO_GONE : TIER_IO_FOLDER;
+    case EISDIR: /* something of others in the place of one file: the disk is well */
+    case ENXIO:  /* a socket, a pipe that nobody reads */
+        return TIER_IO_REFUSED;
     case ELOOP: /* a link in the place of a file */
         return reading ? TIER_IO_REFUSED : TIER_IO_FOLDER;
     case EROFS:
@@ -260,7 +263,8 @@ static enum tier_io_result write_all(const struct tier_fs *fs, int folder, const
                                      struct iovec parts[2])
 {
     size_t wanted = parts[0].iov_len + parts[1].iov_len;
-    int fd = fs->openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int fd = fs->openat(folder, name, flags, 0600);
 
     if (fd < 0)
         return result_of(errno, false);
@@ -308,7 +312,7 @@ static enum tier_io_result read_all(const struct tier_fs *fs, int folder, const 
         return result_of(errno, true);
     ssize_t done = transfer_all(fs->readv, fd, parts, payload != NULL ? 2 : 1);
     if (done < 0)
-        result = done == -EISDIR ? TIER_IO_REFUSED : result_of((int)-done, true);
+        result = result_of((int)-done, true);
     else if ((size_t)done != wanted || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
              (uint64_t)st.st_size != TIER_FILE_HEADER_BYTES + identity->payload_bytes)
         result = TIER_IO_REFUSED;
@@ -365,7 +369,7 @@ enum tier_io_result tier_file_remove(const struct tier_fs *fs, int folder,
     char name[TIER_FILE_NAME_MAX];
 
     tier_file_name(identity, hash, name);
-    if (fs->unlinkat(folder, name, 0) == 0 || errno == ENOENT)
-        return TIER_IO_OK;
+    if (fs->unlinkat(folder, name, 0) == 0 || errno == ENOENT || errno == EISDIR)
+        return TIER_IO_OK; /* a directory is none of ours: it stays */
     return result_of(errno, false);
 }

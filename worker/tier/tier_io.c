@@ -61,7 +61,8 @@ static enum tier_io_result clear(const struct tier_io_settings *settings)
         struct block_hash hash;
         bool ours;
         if (tier_file_name_parse(&settings->identity, entry->d_name, &hash, &ours) &&
-            settings->fs->unlinkat(settings->folder, entry->d_name, 0) < 0 && errno != ENOENT)
+            settings->fs->unlinkat(settings->folder, entry->d_name, 0) < 0 && errno != ENOENT &&
+            errno != EISDIR)
             result = TIER_IO_FOLDER;
     }
     (void)closedir(listing);

@@ -150,6 +150,23 @@ static void test_file_when_of_another_length_is_refused(void **state)
     }
 }
 
+static void test_file_when_a_directory_or_pipe_has_its_name_is_refused_and_stays(void **state)
+{
+    const struct tier_block block = tier_block_make(tier_root, 100, BLOCK_TOKENS);
+    char name[TIER_FILE_NAME_MAX], temporary[TIER_FILE_NAME_MAX + sizeof(TIER_FILE_TEMPORARY)];
+    (void)state;
+    tier_file_name(&identity, block.hash, name);
+    (void)snprintf(temporary, sizeof(temporary), "%s" TIER_FILE_TEMPORARY, name);
+    assert_int_equal(mkdirat(folder, name, 0700), 0);
+    assert_int_equal(read_block(&block), TIER_IO_REFUSED);
+    assert_int_equal(write_block(&block), TIER_IO_REFUSED);
+    assert_int_equal(tier_file_remove(&tier_fs_system, folder, &identity, block.hash), TIER_IO_OK);
+    assert_int_equal(unlinkat(folder, name, AT_REMOVEDIR), 0); /* was not touched */
+    assert_int_equal(mkfifoat(folder, temporary, 0600), 0);
+    assert_int_equal(write_block(&block), TIER_IO_REFUSED); /* and does not wait for a reader */
+    assert_int_equal(write_block(&block), TIER_IO_OK);
+}
+
 static void test_file_when_of_others_is_refused(void **state)
 {
     const struct tier_block block = tier_block_make(tier_root, 100, BLOCK_TOKENS),
@@ -315,6 +332,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_file_when_of_another_length_is_refused, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(
+            test_file_when_a_directory_or_pipe_has_its_name_is_refused_and_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_file_when_of_others_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_write_when_any_call_fails_leaves_no_file_and_says_why,
                                         setup, teardown),
