@@ -124,4 +124,16 @@ void python_assert_passes(const char *script, const struct cluster *cluster, con
 json_t *admin_call(const char *socket_path, const char *line);
 char *admin_text(const char *socket_path, const char *line); /* mem_free() it */
 
+/* ---- asking: each asserts that there is an answer ---- */
+
+/* POST, taking the reference to `body`; the answer, which must be JSON with this status (owned by
+ * the caller). */
+json_t *cluster_post(const struct cluster *cluster, const char *path, json_t *body, int status);
+/* A line to the admin socket of rank 0 of a group (owned by the caller). */
+json_t *cluster_admin(const struct cluster *cluster, int group, const char *line);
+/* All invariants of a group's block pool. */
+void cluster_assert_pool(const struct cluster *cluster, int group);
+/* json[object][name], or json[name] where object is NULL; an integer that is there. */
+uint64_t json_count(const json_t *json, const char *object, const char *name);
+
 #endif

@@ -168,18 +168,7 @@ void bugs_send(const struct bugs *bugs, const char *id, size_t i, const char *pa
 
 json_t *bugs_ask(const struct bugs *bugs, const char *path, json_t *body, int status)
 {
-    struct http_answer answer;
-    char *text = json_dumps(body, JSON_COMPACT);
-
-    json_decref(body);
-    http_post_text(bugs->cluster.url, path, text, &answer);
-    if (answer.status != status || !answer.json)
-        fail_msg("%s %.300s\nwanted %d, got %d %.600s%s", path, text, status, answer.status,
-                 answer.body, answer.failure);
-    json_t *json = json_incref(answer.json);
-    http_answer_done(&answer);
-    free(text); /* jansson's */
-    return json;
+    return cluster_post(&bugs->cluster, path, body, status);
 }
 
 json_t *bugs_ask_own(const struct bugs *bugs, const char *id, size_t i, int status)

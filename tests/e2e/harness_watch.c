@@ -224,3 +224,49 @@ json_t *admin_call(const char *socket_path, const char *line)
     mem_free(text);
     return json;
 }
+
+/* ---- asking ---- */
+
+json_t *cluster_post(const struct cluster *cluster, const char *path, json_t *body, int status)
+{
+    struct http_answer answer;
+    char *text = json_dumps(body, JSON_COMPACT);
+
+    json_decref(body);
+    http_post_text(cluster->url, path, text, &answer);
+    if (answer.status != status || !answer.json)
+        fail_msg("%s %.300s\nwanted %d, got %d %.600s%s", path, text, status, answer.status,
+                 answer.body, answer.failure);
+    json_t *json = json_incref(answer.json);
+    http_answer_done(&answer);
+    free(text); /* jansson's */
+    return json;
+}
+
+json_t *cluster_admin(const struct cluster *cluster, int group, const char *line)
+{
+    struct worker_view worker;
+
+    assert_true(cluster_worker(cluster, group, &worker));
+    json_t *answer = admin_call(worker.admin_socket, line);
+    assert_non_null(answer);
+    return answer;
+}
+
+void cluster_assert_pool(const struct cluster *cluster, int group)
+{
+    json_t *answer = cluster_admin(cluster, group, "check");
+
+    assert_null(json_object_get(answer, "error"));
+    assert_string_equal(json_string_value(json_object_get(answer, "check")), "ok");
+    json_decref(answer);
+}
+
+uint64_t json_count(const json_t *json, const char *object, const char *name)
+{
+    const json_t *value = json_object_get(object ? json_object_get(json, object) : json, name);
+
+    if (!json_is_integer(value))
+        fail_msg("no number '%s' in '%s'", name, object ? object : "");
+    return (uint64_t)json_integer_value(value);
+}

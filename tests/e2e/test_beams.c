@@ -32,14 +32,7 @@ static int teardown(void **state)
 
 static json_t *ask(const char *path, json_t *body, int status)
 {
-    struct http_answer answer;
-
-    http_post_json(cluster.url, path, body, &answer);
-    if (answer.status != status)
-        fail_msg("%s: wanted %d, got %d %.500s", path, status, answer.status, answer.body);
-    json_t *json = json_incref(answer.json);
-    http_answer_done(&answer);
-    return json;
+    return cluster_post(&cluster, path, body, status);
 }
 
 static json_t *choice_of(json_t *answer, size_t index)

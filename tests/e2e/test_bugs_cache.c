@@ -28,15 +28,9 @@ static int setup(void **state)
 
 static int after(void **state)
 {
-    struct worker_view worker;
     (void)state;
-
     bugs_assert_well(&bugs);
-    assert_true(cluster_worker(&bugs.cluster, 0, &worker));
-    json_t *answer = admin_call(worker.admin_socket, "check"); /* all invariants of the pool */
-    assert_non_null(answer);
-    assert_null(json_object_get(answer, "error"));
-    json_decref(answer);
+    cluster_assert_pool(&bugs.cluster, 0);
     return 0;
 }
 

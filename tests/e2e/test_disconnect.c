@@ -207,14 +207,8 @@ static void test_the_same_request_is_answered_from_cache_after_a_drop(void **sta
 
 static void test_the_pool_s_invariants_hold_and_the_cluster_stops(void **state)
 {
-    struct worker_view worker;
     (void)state;
-
-    assert_true(cluster_worker(&cluster, 0, &worker));
-    json_t *answer = admin_call(worker.admin_socket, "check");
-    assert_non_null(answer);
-    assert_null(json_object_get(answer, "error"));
-    json_decref(answer);
+    cluster_assert_pool(&cluster, 0);
     cluster_stop(&cluster);
 }
 

@@ -66,32 +66,17 @@ static void start(const char *ranks, bool with_tier)
                                         NULL});
 }
 
-static json_t *ask_worker(const char *line)
-{
-    struct worker_view worker;
-    assert_true(cluster_worker(&cluster, 0, &worker));
-    return admin_call(worker.admin_socket, line);
-}
-
-static uint64_t number(const json_t *json, const char *object, const char *name)
-{
-    const json_t *value = json_object_get(object ? json_object_get(json, object) : json, name);
-    if (!json_is_integer(value))
-        fail_msg("no number '%s' in '%s'", name, object ? object : "");
-    return (uint64_t)json_integer_value(value);
-}
-
 static uint64_t disk_number(const char *name)
 {
-    json_t *tiers = ask_worker("show tiers");
-    uint64_t value = number(tiers, "disk", name);
+    json_t *tiers = cluster_admin(&cluster, 0, "show tiers");
+    uint64_t value = json_count(tiers, "disk", name);
     json_decref(tiers);
     return value;
 }
 
 static void assert_disk_state(const char *state)
 {
-    json_t *tiers = ask_worker("show tiers");
+    json_t *tiers = cluster_admin(&cluster, 0, "show tiers");
     const json_t *disk = json_object_get(tiers, "disk");
     assert_string_equal(json_string_value(json_object_get(disk, "state")), state);
     json_decref(tiers);
@@ -149,10 +134,10 @@ static void send_turn(struct run *run, size_t c, size_t turn)
     const json_t *tiers =
         json_object_get(json_object_get(answer.json, "refrain"), "cached_by_tier");
     const json_t *generated = json_object_get(choice, "token_ids");
-    assert_int_equal(number(usage, NULL, "prompt_tokens"), run->count[c]);
+    assert_int_equal(json_count(usage, NULL, "prompt_tokens"), run->count[c]);
     assert_int_equal(json_array_size(generated), ANSWER_TOKENS);
-    run->computed += run->count[c] - number(usage, "prompt_tokens_details", "cached_tokens");
-    run->disk += number(tiers, NULL, "disk");
+    run->computed += run->count[c] - json_count(usage, "prompt_tokens_details", "cached_tokens");
+    run->disk += json_count(tiers, NULL, "disk");
     for (size_t i = 0; i < ANSWER_TOKENS; i++)
         run->ids[c][run->count[c]++] = (uint32_t)json_integer_value(json_array_get(generated, i));
     char *text = json_dumps(choice, JSON_SORT_KEYS);
@@ -166,9 +151,7 @@ static void send_turns(struct run *run, size_t turn)
     run->computed = run->disk = 0;
     for (size_t c = 0; c < CHATS; c++)
         send_turn(run, c, turn);
-    json_t *checked = ask_worker("check");
-    assert_string_equal(json_string_value(json_object_get(checked, "check")), "ok");
-    json_decref(checked);
+    cluster_assert_pool(&cluster, 0);
 }
 
 /* All turns on a cluster that nothing happens to. */

@@ -19,19 +19,7 @@ static const char prompt[] = "The three largest cities of France are";
 /* The answer, which must have `status`; owned by the caller. */
 static json_t *ask(const char *path, json_t *body, int status)
 {
-    struct http_answer answer;
-    char *text = json_dumps(body, JSON_COMPACT);
-
-    json_decref(body);
-    http_post_text(cluster.url, path, text, &answer);
-    if (answer.status != status)
-        fail_msg("%s %.300s\nwanted %d, got %d %.600s", path, text, status, answer.status,
-                 answer.body);
-    json_t *json = json_incref(answer.json);
-    assert_non_null(json);
-    http_answer_done(&answer);
-    free(text); /* jansson's */
-    return json;
+    return cluster_post(&cluster, path, body, status);
 }
 
 static json_t *choice_of(json_t *answer)

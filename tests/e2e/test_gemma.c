@@ -50,14 +50,7 @@ static int teardown(void **state)
 
 static json_t *post(const char *path, json_t *body)
 {
-    struct http_answer answer;
-    http_post_json(cluster.url, path, body, &answer);
-    if (answer.status != 200)
-        print_message("status %d: %s\n", answer.status, answer.body);
-    assert_int_equal(answer.status, 200);
-    json_t *json = json_incref(answer.json);
-    http_answer_done(&answer);
-    return json;
+    return cluster_post(&cluster, path, body, 200);
 }
 
 static json_int_t usage(const json_t *answer, const char *key)
@@ -82,9 +75,7 @@ static json_t *complete(json_t *prompt, const char *salt)
 /* The three prompts had 279 blocks; a window lies in 33 at most, and nobody runs any more. */
 static void assert_windows_are_idle(void)
 {
-    struct worker_view worker;
-    assert_true(cluster_worker(&cluster, 0, &worker));
-    json_t *blocks = admin_call(worker.admin_socket, "show blocks");
+    json_t *blocks = cluster_admin(&cluster, 0, "show blocks");
     assert_int_equal(json_integer_value(json_object_get(blocks, "window_tokens")), 512);
     assert_int_equal(json_integer_value(json_object_get(blocks, "window_private")), 0);
     assert_int_equal(json_integer_value(json_object_get(blocks, "window_shared")), 0);

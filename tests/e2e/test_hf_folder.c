@@ -53,14 +53,7 @@ static int teardown(void **state)
 
 static json_t *post(const char *path, json_t *body)
 {
-    struct http_answer answer;
-    http_post_json(cluster.url, path, body, &answer);
-    if (answer.status != 200)
-        print_message("status %d: %s\n", answer.status, answer.body);
-    assert_int_equal(answer.status, 200);
-    json_t *json = json_incref(answer.json);
-    http_answer_done(&answer);
-    return json;
+    return cluster_post(&cluster, path, body, 200);
 }
 
 static const json_t *prompt_of(size_t i)

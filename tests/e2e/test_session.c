@@ -69,14 +69,7 @@ static json_t *opening(const char *system, const char *user)
 /* Sends the body; the answer's object, to be freed. */
 static json_t *ask(const struct cluster *at, json_t *body, int status)
 {
-    struct http_answer answer;
-    http_post_json(at->url, CHAT_PATH, json_incref(body), &answer);
-    if (answer.status != status)
-        print_message("status %d: %s\n", answer.status, answer.body);
-    assert_int_equal(answer.status, status);
-    json_t *json = json_incref(answer.json);
-    http_answer_done(&answer);
-    return json;
+    return cluster_post(at, CHAT_PATH, json_incref(body), status);
 }
 
 static const json_t *refrain_of(const json_t *answer)
@@ -448,12 +441,7 @@ static void test_wrong_policies_and_too_small_budgets_are_refused(void **state)
 
 static json_t *check(json_t *body, int status)
 {
-    struct http_answer answer;
-    http_post_json(cluster.url, CHECK_PATH, body, &answer);
-    assert_int_equal(answer.status, status);
-    json_t *json = json_incref(answer.json);
-    http_answer_done(&answer);
-    return json;
+    return cluster_post(&cluster, CHECK_PATH, body, status);
 }
 
 static void test_prefix_check_names_the_byte(void **state)

@@ -52,21 +52,6 @@ static void start(const char *ranks, const char *kv, const char *worker)
                                         "--kv-cache-memory", kv, "--max-model-len", "1024", NULL});
 }
 
-static json_t *check(const char *line)
-{
-    struct worker_view worker;
-    assert_true(cluster_worker(&cluster, 0, &worker));
-    return admin_call(worker.admin_socket, line);
-}
-
-static uint64_t number(const json_t *json, const char *object, const char *name)
-{
-    const json_t *value = json_object_get(object ? json_object_get(json, object) : json, name);
-    if (!json_is_integer(value))
-        fail_msg("no number '%s' in '%s'", name, object ? object : "");
-    return (uint64_t)json_integer_value(value);
-}
-
 static void append(struct chat_ids *chat, uint32_t id)
 {
     assert_true(chat->count < IDS_MAX);
@@ -105,16 +90,16 @@ static void send_turn(struct run *run, size_t c, size_t turn)
     const json_t *tiers =
         json_object_get(json_object_get(answer.json, "refrain"), "cached_by_tier");
     const json_t *generated = json_object_get(choice, "token_ids");
-    uint64_t prompt = number(usage, NULL, "prompt_tokens");
-    uint64_t cached = number(usage, "prompt_tokens_details", "cached_tokens");
+    uint64_t prompt = json_count(usage, NULL, "prompt_tokens");
+    uint64_t cached = json_count(usage, "prompt_tokens_details", "cached_tokens");
     assert_int_equal(prompt, chat->count);
     assert_int_equal(json_array_size(generated), ANSWER_TOKENS);
-    assert_int_equal(cached, number(tiers, NULL, "pool") + number(tiers, NULL, "host") +
-                                 number(tiers, NULL, "disk"));
+    assert_int_equal(cached, json_count(tiers, NULL, "pool") + json_count(tiers, NULL, "host") +
+                                 json_count(tiers, NULL, "disk"));
     run->prompt += prompt;
     run->computed[turn + 1] += prompt - cached;
-    run->host += number(tiers, NULL, "host");
-    run->disk += number(tiers, NULL, "disk");
+    run->host += json_count(tiers, NULL, "host");
+    run->disk += json_count(tiers, NULL, "disk");
     for (size_t i = 0; i < ANSWER_TOKENS; i++)
         append(chat, (uint32_t)json_integer_value(json_array_get(generated, i)));
     char *text = json_dumps(choice, JSON_SORT_KEYS);
@@ -131,9 +116,7 @@ static void send_turns(struct run *run, size_t from, size_t to)
         for (size_t c = 0; c < run->chats_count; c++)
             send_turn(run, c, turn);
     }
-    json_t *checked = check("check");
-    assert_string_equal(json_string_value(json_object_get(checked, "check")), "ok");
-    json_decref(checked);
+    cluster_assert_pool(&cluster, 0);
 }
 
 static void assert_same(const struct run *a, const struct run *b)
@@ -167,11 +150,11 @@ static void test_twelve_chats_in_a_pool_for_four_compute_nothing_twice(void **st
     start("1", "76MiB", "host-tier-memory = 320MiB\n");
     begin(&tiered, 12, TURNS_MAX);
     send_turns(&tiered, 0, TURNS_MAX);
-    json_t *tiers = check("show tiers");
-    uint64_t host_blocks = number(tiers, "host", "blocks");
-    uint64_t blocks_max = number(tiers, "host", "blocks_max");
-    assert_int_equal(number(tiers, "host", "cached_tokens"), tiered.host);
-    assert_int_equal(number(tiers, "host", "drops"), 0);
+    json_t *tiers = cluster_admin(&cluster, 0, "show tiers");
+    uint64_t host_blocks = json_count(tiers, "host", "blocks");
+    uint64_t blocks_max = json_count(tiers, "host", "blocks_max");
+    assert_int_equal(json_count(tiers, "host", "cached_tokens"), tiered.host);
+    assert_int_equal(json_count(tiers, "host", "drops"), 0);
     json_decref(tiers);
     assert_true(host_blocks > 0 && host_blocks <= blocks_max);
     assert_true(blocks_max * 368640 <= 320u << 20);
