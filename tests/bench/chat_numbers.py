@@ -16,12 +16,10 @@ import contextlib
 import fcntl
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import serve
@@ -34,32 +32,16 @@ ROUNDS_FLAGS = ["--groups", "1", "--max-model-len", "1024", "--host-tier-memory"
 LONG_TOKENS = 4000
 
 
-def admin(cluster, line):
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(os.path.join(cluster.run_dir, "worker-0.admin.sock"))
-        connection.sendall(line.encode() + b"\n")
-        return json.loads(connection.makefile().readline())
-
-
-class Peak:
+class Peak(serve.Watch):
     """`with Peak(cluster) as peak`: the most blocks that sequences held at once."""
 
     def __init__(self, cluster):
-        self.cluster, self.blocks, self.ended = cluster, 0, threading.Event()
-        self.thread = threading.Thread(target=self.watch)
+        super().__init__(POLL_S)
+        self.cluster, self.blocks = cluster, 0
 
-    def watch(self):
-        while not self.ended.wait(POLL_S):
-            counts = admin(self.cluster, "show blocks")
-            self.blocks = max(self.blocks, counts["private"] + counts["shared"])
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
+    def look(self):
+        counts = self.cluster.admin("show blocks")
+        self.blocks = max(self.blocks, counts["private"] + counts["shared"])
 
 
 # Runs chatbench.py with another count of requests: words of the command line stay its own.
@@ -155,7 +137,7 @@ def rounds(args, _bench):
     head = [1000 + i * 7 % 500 for i in range(SHARED)]
     chats = [list(head) for _ in range(CHATS)]
     with serve.Cluster(args.build, args.model, ROUNDS_FLAGS) as cluster:
-        block_bytes = admin(cluster, "show memory")["block_bytes"]
+        block_bytes = cluster.admin("show memory")["block_bytes"]
     blocks = 4 * -(-(SHARED + TURNS * (USER + ANSWER)) // 16) + 8
     flags = [*ROUNDS_FLAGS, "--kv-cache-memory", str(blocks * block_bytes)]
     computed = prompt = 0
@@ -180,7 +162,7 @@ def rounds(args, _bench):
 def interfere(args, bench):
     silences, steps = [], []
     with serve.Cluster(args.build, args.model, FLAGS) as cluster:
-        budget = admin(cluster, "show info")["max_num_batched_tokens"]
+        budget = cluster.admin("show info")["max_num_batched_tokens"]
         for number in range(min(args.pairs, 3)):
             ids = [1000 + (number * 7919 + i * 31) % 40000 for i in range(LONG_TOKENS)]
             with alone(args.lock):

@@ -12,11 +12,9 @@ import argparse
 import concurrent.futures
 import random
 import sys
-import threading
 import urllib.request
 
 import serve
-from chat_numbers import admin
 
 FLAGS = ["--groups", "1", "--max-model-len", "1024", "--kv-cache-memory", "128MiB",
          "--host-tier-memory", "64MiB", "--max-num-seqs", "32"]
@@ -24,28 +22,19 @@ WORDS = ("harbour copper meadow lantern violin glacier saddle orchard pepper thu
          "willow anchor falcon velvet prairie compass ember quartz").split()
 
 
-class Watch:
-    """`with Watch(pids) as watch`: the most that each held."""
+class Residents(serve.Watch):
+    """`with Residents(pids) as residents`: the most that each held."""
 
     def __init__(self, pids):
-        self.peak, self.ended = dict.fromkeys(pids, 0), threading.Event()
-        self.thread = threading.Thread(target=self.watch)
+        super().__init__(1)
+        self.peak = dict.fromkeys(pids, 0)
 
     def look(self):
         for pid in self.peak:
             self.peak[pid] = max(self.peak[pid], serve.resident_bytes(pid))
 
-    def watch(self):
-        while not self.ended.wait(1):
-            self.look()
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
+    def __exit__(self, *exception):
+        super().__exit__(*exception)
         self.look()
 
 
@@ -87,23 +76,24 @@ def main():
         names = {pid: serve.program_name(pid) for pid in cluster.pids()}
         worker = next(pid for pid, name in names.items() if name.startswith("refrain-worker"))
         router = next(pid for pid, name in names.items() if name.startswith("refrain-router"))
-        limits = {worker: admin(cluster, "show memory")["resident_bytes_max"],
+        limits = {worker: cluster.admin("show memory")["resident_bytes_max"],
                   router: metric(cluster, "refrain_router_resident_max_bytes")}
         chats = [Chat(number) for number in range(args.chats)]
         counts = []
-        with Watch(limits) as watch, concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+        residents = Residents(limits)
+        with residents, concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
             for turn in range(args.turns):
                 counts += pool.map(lambda chat: chat.take_turn(cluster), chats)
                 print(f"turn_{turn + 1}_worker_mib,{serve.resident_bytes(worker) / 2**20:.1f},"
                       f"router {serve.resident_bytes(router) / 2**20:.1f}", flush=True)
-        blocks = admin(cluster, "check")
+        blocks = cluster.admin("check")
         assert blocks["check"] == "ok", blocks
         prompt, cached = (sum(column) for column in zip(*counts))
         print(f"requests,{len(counts)},{prompt} prompt tokens, {cached} of them from cache")
         for pid, name in ((worker, "worker"), (router, "router")):
-            print(f"{name}_peak_mib,{watch.peak[pid] / 2**20:.1f},"
+            print(f"{name}_peak_mib,{residents.peak[pid] / 2**20:.1f},"
                   f"said at start: at most {limits[pid] / 2**20:.1f}")
-        over = [pid for pid in limits if watch.peak[pid] > limits[pid]]
+        over = [pid for pid in limits if residents.peak[pid] > limits[pid]]
     sys.exit(1 if over or len(counts) != args.chats * args.turns else 0)
 
 

@@ -4,8 +4,10 @@ import json
 import os
 import platform
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.parse
 
@@ -82,6 +84,13 @@ class Cluster:
             raise SystemExit(f"{path}: {response.status}: {answer}")
         return answer
 
+    def admin(self, line):
+        """A line to the admin socket of group 0; its answer."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.path.join(self.run_dir, "worker-0.admin.sock"))
+            connection.sendall(line.encode() + b"\n")
+            return json.loads(connection.makefile().readline())
+
     def stream(self, path, body):
         """Yields (seconds since the request was sent, event)."""
         connection = http.client.HTTPConnection(self.address.hostname, self.address.port,
@@ -96,6 +105,29 @@ class Cluster:
             if line.startswith(b"data: {"):
                 yield time.monotonic() - began, json.loads(line[6:])
         connection.close()
+
+
+class Watch:
+    """`with` a subclass of it: look() is called every so many seconds, by a thread."""
+
+    def __init__(self, every_s):
+        self.every_s, self.ended = every_s, threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+
+    def look(self):
+        raise NotImplementedError
+
+    def watch(self):
+        while not self.ended.wait(self.every_s):
+            self.look()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
 
 
 def cpu_seconds(pid):
