@@ -14,7 +14,6 @@
 
 struct decoder_adapters {
     const struct lora *lora;
-    uint32_t rows_max;
     float *low; /* [rows_max, lora_low_columns] */
     size_t low_bytes;
     uint32_t *rows; /* [rows_max], adapter by adapter */
@@ -32,7 +31,6 @@ int decoder_adapters_new(const struct lora *lora, uint32_t rows_max,
         return errmsg_set(err, -ENOMEM, "no memory for %zu bytes of adapters' activations", bytes);
     struct decoder_adapters *adapters = mem_zalloc(sizeof(*adapters));
     adapters->lora = lora;
-    adapters->rows_max = rows_max;
     adapters->low = low;
     adapters->low_bytes = bytes;
     adapters->rows = mem_calloc(rows_max, sizeof(*adapters->rows));
