@@ -333,24 +333,6 @@ struct gguf_string model_source_plain_name(const struct model_source *source,
 }
 
 static int find_stored(const struct model_source *source, const char *name,
-                       struct model_tensor *ret_tensor, struct errmsg *err);
-
-static int find_safetensor(const struct model_source *source, const char *name,
-                           struct model_tensor *ret_tensor, struct errmsg *err)
-{
-    char stored[MODEL_NAME_MAX];
-    int r = find_stored(source, name, ret_tensor, err);
-    for (size_t i = 0; i < PREFIXES && r == -ENOENT && sees_images(source); i++) {
-        size_t plain = strlen(prefixes[i][1]);
-        if (strncmp(name, prefixes[i][1], plain) != 0)
-            continue;
-        (void)snprintf(stored, sizeof(stored), "%s%s", prefixes[i][0], name + plain);
-        r = find_stored(source, stored, ret_tensor, err);
-    }
-    return r;
-}
-
-static int find_stored(const struct model_source *source, const char *name,
                        struct model_tensor *ret_tensor, struct errmsg *err)
 {
     for (uint32_t i = 0; i < source->files; i++) {
@@ -379,6 +361,21 @@ static int find_stored(const struct model_source *source, const char *name,
         return r;
     }
     return -ENOENT;
+}
+
+static int find_safetensor(const struct model_source *source, const char *name,
+                           struct model_tensor *ret_tensor, struct errmsg *err)
+{
+    char stored[MODEL_NAME_MAX];
+    int r = find_stored(source, name, ret_tensor, err);
+    for (size_t i = 0; i < PREFIXES && r == -ENOENT && sees_images(source); i++) {
+        size_t plain = strlen(prefixes[i][1]);
+        if (strncmp(name, prefixes[i][1], plain) != 0)
+            continue;
+        (void)snprintf(stored, sizeof(stored), "%s%s", prefixes[i][0], name + plain);
+        r = find_stored(source, stored, ret_tensor, err);
+    }
+    return r;
 }
 
 int model_source_tensor(const struct model_source *source, const char *name,
