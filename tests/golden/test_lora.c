@@ -1,24 +1,12 @@
 /* test_lora.c - tiny models with random adapters: logits equal those of the same model with
  * W + factor * B A merged, on one rank and split over 2 and 3; a row in a batch of the base model
  * and two adapters has the bits that it has alone. */
-#include <cmocka.h>
-#include <pthread.h>
-#include <unistd.h>
-
 #include "tests/adapter_files.h"
-#include "tests/golden/golden.h"
-#include "worker/load/model_source.h"
-#include "worker/lora/lora.h"
-#include "worker/model/decoder.h"
+#include "tests/golden/tiny_rank.h"
 
-#define VOCAB 320u
-#define ROWS_MAX 160u
-#define BLOCKS 40u
-#define STRIDE 10u
-#define PROMPTS 3u
 #define ROWS 48u
-#define SLOTS 3u
-#define RANK_MAX 24u
+
+static const struct lora_limits limits = {.slots = 3, .rank = 24};
 
 static const char all_modules[] = "[\"q_proj\",\"k_proj\",\"v_proj\",\"o_proj\",\"gate_proj\","
                                   "\"up_proj\",\"down_proj\",\"qkv_proj\",\"gate_up_proj\"]";
@@ -44,71 +32,13 @@ static const struct shape shapes[] = {
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
-/* --- one rank -------------------------------------------------------------------------------- */
-
-struct model {
-    struct model_source *source;
-    struct model_config config;
-    struct shard shard;
-    struct backend *backend;
-    struct weights *weights;
-    struct comm *comm;
-    struct lora *lora;
-    struct decoder *decoder;
-};
-
-static void must(int r, const struct errmsg *err)
-{
-    if (r < 0)
-        fail_msg("%s", err->text);
-}
-
-static void model_open(struct model *m, const char *path, const char *backend, unsigned threads,
-                       struct group *group, uint32_t ranks)
-{
-    const struct backend_settings settings = {.name = backend, .threads = threads};
-    const struct lora_limits limits = {SLOTS, RANK_MAX};
-    struct errmsg err = {""};
-    memset(m, 0, sizeof(*m));
-    must(model_source_open(path, &m->source, &err), &err);
-    must(model_config_read(m->source, &m->config, &err), &err);
-    must(shard_compute(&m->config, group == NULL ? 0 : group_rank(group), ranks, &m->shard, &err),
-         &err);
-    must(backend_open(&settings, &m->backend, &err), &err);
-    const struct weights_slice slice = shard_slice(&m->shard);
-    must(weights_load(m->source, &m->config, &slice, m->backend, &m->weights, &err), &err);
-    must(lora_new(&m->config, &m->shard, &limits, NULL, &m->lora, &err), &err);
-    m->comm = group == NULL ? comm_single_new() : comm_shm_new(group);
-    m->comm->deadline_ms = 60000;
-    const struct decoder_settings decoder = {.config = &m->config,
-                                             .shard = &m->shard,
-                                             .weights = m->weights,
-                                             .backend = m->backend,
-                                             .comm = m->comm,
-                                             .lora = m->lora,
-                                             .rows_max = ROWS_MAX,
-                                             .outputs_max = ROWS_MAX,
-                                             .positions_max = ROWS_MAX,
-                                             .kv_blocks = BLOCKS};
-    must(decoder_new(&decoder, &m->decoder, &err), &err);
-}
-
-static void model_close(struct model *m)
-{
-    decoder_free(m->decoder);
-    lora_free(m->lora);
-    comm_free(m->comm);
-    weights_free(m->weights, &m->config, m->backend);
-    backend_close(m->backend);
-    model_source_close(m->source);
-}
-
 static void load_adapter(struct model *m, uint32_t slot, const char *folder)
 {
     struct adapter *adapter = NULL;
     struct errmsg err = {""};
-    must(adapter_open(folder, &m->config, &adapter, &err), &err);
-    must(lora_fill(m->lora, slot, adapter, &err), &err);
+    if (adapter_open(folder, &m->config, &adapter, &err) < 0 ||
+        lora_fill(m->lora, slot, adapter, &err) < 0)
+        fail_msg("%s", err.text);
     adapter_close(adapter);
 }
 
@@ -157,67 +87,32 @@ static void remove_files(const struct files *files)
     (void)rmdir(files->root);
 }
 
-struct rank {
-    struct group *group; /* NULL: the only one */
-    const char *path, *backend, *adapter;
-    uint32_t ranks;
-    float *logits; /* [ROWS, VOCAB], of rank 0 */
-};
-
+/* out: logits, [ROWS, VOCAB]; NULL on all ranks but the first. */
 static void *run_rank(void *user)
 {
-    struct rank *rank = user;
+    const struct rank *rank = user;
     struct model m;
-    uint32_t ids[ROWS], position[ROWS], out_row[ROWS], table[STRIDE];
-    const uint32_t row_first[2] = {0, ROWS}, adapters[1] = {2};
-    for (uint32_t i = 0; i < ROWS; i++) {
-        ids[i] = (i * 37 + 11) % VOCAB;
-        position[i] = out_row[i] = i;
-    }
-    for (uint32_t k = 0; k < STRIDE; k++)
-        table[k] = BLOCKS - 1 - 2 * k;
-    const struct step step = {.rows = ROWS,
-                              .sequences = 1,
-                              .ids = ids,
-                              .position = position,
-                              .row_first = row_first,
-                              .table = table,
-                              .table_stride = STRIDE,
-                              .out_row = out_row,
-                              .outputs = ROWS,
-                              .adapters = rank->adapter != NULL ? adapters : NULL};
-    model_open(&m, rank->path, rank->backend, 1, rank->group, rank->ranks);
+    struct text_step text;
+    const uint32_t adapters[1] = {2};
+    text_step_fill(&text, ROWS);
+    text.step.out_row = text.position; /* all rows */
+    text.step.outputs = ROWS;
+    text.step.adapters = rank->adapter != NULL ? adapters : NULL;
+    assert_int_equal(model_open(&m, &rank->settings), 0);
     if (rank->adapter != NULL)
         load_adapter(&m, 1, rank->adapter);
-    assert_int_equal(decoder_forward(m.decoder, &step, rank->logits), 0);
+    assert_int_equal(decoder_forward(m.decoder, &text.step, rank->out), 0);
     model_close(&m);
     return NULL;
 }
 
-static void run_ranks(const char *path, const char *backend, const char *adapter, uint32_t ranks,
+static void run_model(const char *path, const char *backend, const char *adapter, uint32_t ranks,
                       float *logits)
 {
-    const struct group_limits limits = {
-        .ranks = ranks, .step_bytes_max = 4096, .reduce_floats_max = (size_t)ROWS * 128};
-    struct rank all[TP_RANKS_MAX];
-    pthread_t threads[TP_RANKS_MAX];
-    int fd = -1;
-    memset(all, 0, sizeof(all));
-    if (ranks > 1)
-        assert_int_equal(group_create(&limits, &all[0].group, &fd, NULL), 0);
-    for (uint32_t i = 0; i < ranks; i++) {
-        if (i > 0)
-            assert_int_equal(group_attach(all[0].group, i, &all[i].group, NULL), 0);
-        all[i] = (struct rank){all[i].group, path, backend, adapter, ranks, i == 0 ? logits : NULL};
-    }
-    for (uint32_t i = 0; i < ranks; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &all[i]), 0);
-    for (uint32_t i = 0; i < ranks; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-    for (uint32_t i = ranks; i-- > 0 && ranks > 1;)
-        group_free(all[i].group);
-    if (fd >= 0)
-        (void)close(fd);
+    struct rank all[TP_RANKS_MAX] = {{.adapter = adapter, .out = logits}};
+    all[0].settings = (struct model_settings){
+        .path = path, .backend = backend, .threads = 1, .ranks = ranks, .lora = &limits};
+    run_ranks(all, ROWS, run_rank);
 }
 
 /* Largest difference relative to the largest logit of the row. */
@@ -241,16 +136,16 @@ static void compare_shape(const struct shape *shape)
     float *merged = mem_zalloc(bytes), *adapted = mem_zalloc(bytes), *base = mem_zalloc(bytes);
     struct files files;
     make_files(shape, &files);
-    run_ranks(files.served, "ref", NULL, 1, base);
-    run_ranks(files.merged, "ref", NULL, 1, merged);
+    run_model(files.served, "ref", NULL, 1, base);
+    run_model(files.merged, "ref", NULL, 1, merged);
     double moved = distance(merged, base);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        run_ranks(files.served, "ref", files.adapter, ranks, adapted);
+        run_model(files.served, "ref", files.adapter, ranks, adapted);
         double off = distance(merged, adapted);
         print_message("%s ranks=%u: moved %.2g, off %.2g\n", shape->served, ranks, moved, off);
         assert_true(off <= 2e-4);
     }
-    run_ranks(files.served, "cpu", files.adapter, 1, adapted);
+    run_model(files.served, "cpu", files.adapter, 1, adapted);
     double off = distance(merged, adapted);
     print_message("%s cpu: off %.2g\n", shape->served, off);
     assert_true(moved > 0.05); /* else this test says nothing */
@@ -269,107 +164,37 @@ static void test_logits_with_an_adapter_equal_those_of_merged_weights(void **sta
 
 /* --- mixed batches ---------------------------------------------------------------------------- */
 
-static const uint32_t prompt_rows[PROMPTS] = {20, 33, 60};
-static const uint32_t prompt_adapters[PROMPTS] = {0, 1, 3}; /* the base model, slot 0, slot 2 */
-
-/* Rows [first, first + count) of some prompts in one step. */
-static void run_step(struct model *m, float *const logits[PROMPTS], const uint32_t *first,
-                     const uint32_t *count)
+/* Of one text, so that only the adapters differ: the base model, slot 0, slot 2. */
+static void make_prompts(struct prompts *prompts)
 {
-    uint32_t ids[ROWS_MAX], position[ROWS_MAX], out_row[ROWS_MAX], row_first[PROMPTS + 1] = {0};
-    uint32_t table[PROMPTS * STRIDE], adapters[PROMPTS], which[PROMPTS], sequences = 0, rows = 0;
-    float *out = mem_calloc((size_t)ROWS_MAX * VOCAB, sizeof(*out));
+    *prompts = (struct prompts){.count = {20, 33, 60}, .adapters = {0, 1, 3}};
     for (uint32_t p = 0; p < PROMPTS; p++) {
-        if (count[p] == 0)
-            continue;
-        for (uint32_t k = 0; k < STRIDE; k++)
-            table[sequences * STRIDE + k] = BLOCKS - 1 - (k * PROMPTS + p);
-        for (uint32_t i = first[p]; i < first[p] + count[p]; i++, rows++) {
-            ids[rows] = (i * 37 + 11) % VOCAB; /* all prompts alike: only adapters differ */
-            position[rows] = i;
-            out_row[rows] = rows;
-        }
-        adapters[sequences] = prompt_adapters[p];
-        which[sequences++] = p;
-        row_first[sequences] = rows;
+        prompts->ids[p] = mem_calloc(prompts->count[p], sizeof(uint32_t));
+        prompts->logits[p] = mem_calloc((size_t)prompts->count[p] * VOCAB, sizeof(float));
+        for (uint32_t i = 0; i < prompts->count[p]; i++)
+            prompts->ids[p][i] = text_id(i);
     }
-    const struct step step = {.rows = rows,
-                              .sequences = sequences,
-                              .ids = ids,
-                              .position = position,
-                              .row_first = row_first,
-                              .table = table,
-                              .table_stride = STRIDE,
-                              .out_row = out_row,
-                              .outputs = rows,
-                              .adapters = adapters};
-    assert_int_equal(decoder_forward(m->decoder, &step, out), 0);
-    for (uint32_t s = 0; s < sequences; s++)
-        memcpy(logits[which[s]] + (size_t)first[which[s]] * VOCAB,
-               out + (size_t)row_first[s] * VOCAB, (size_t)count[which[s]] * VOCAB * sizeof(float));
-    mem_free(out);
 }
 
 /* A prompt whole, only its last row's logits wanted, as a prefill that is sampled: same bits. */
-static void check_last_row(struct model *m, uint32_t p, const float *logits)
+static void check_last_row(struct model *m, const struct prompts *prompts, uint32_t p)
 {
-    uint32_t ids[ROWS_MAX], position[ROWS_MAX], table[STRIDE], rows = prompt_rows[p];
-    const uint32_t row_first[2] = {0, rows}, out_row[1] = {rows - 1};
+    struct text_step text;
+    uint32_t last = prompts->count[p] - 1;
     float out[VOCAB];
-    for (uint32_t k = 0; k < STRIDE; k++)
-        table[k] = k;
-    for (uint32_t i = 0; i < rows; i++) {
-        ids[i] = (i * 37 + 11) % VOCAB;
-        position[i] = i;
-    }
-    const struct step step = {.rows = rows,
-                              .sequences = 1,
-                              .ids = ids,
-                              .position = position,
-                              .row_first = row_first,
-                              .table = table,
-                              .table_stride = STRIDE,
-                              .out_row = out_row,
-                              .outputs = 1,
-                              .adapters = prompt_adapters[p] > 0 ? &prompt_adapters[p] : NULL};
-    assert_int_equal(decoder_forward(m->decoder, &step, out), 0);
-    assert_memory_equal(out, logits + (size_t)(rows - 1) * VOCAB, sizeof(out));
-}
-
-static void run_alone(struct model *m, float *const logits[PROMPTS])
-{
-    const uint32_t first[PROMPTS] = {0};
-    for (uint32_t p = 0; p < PROMPTS; p++) {
-        uint32_t count[PROMPTS] = {0};
-        count[p] = prompt_rows[p];
-        run_step(m, logits, first, count);
-    }
-}
-
-static void run_batched(struct model *m, float *const logits[PROMPTS])
-{
-    static const uint32_t pace[PROMPTS] = {1, 9, 31};
-    uint32_t done[PROMPTS] = {0}, left = 1;
-    while (left > 0) {
-        uint32_t count[PROMPTS];
-        left = 0;
-        for (uint32_t p = 0; p < PROMPTS; p++) {
-            count[p] = prompt_rows[p] - done[p];
-            count[p] = count[p] > pace[p] ? pace[p] : count[p];
-            left += count[p];
-        }
-        if (left > 0)
-            run_step(m, logits, done, count);
-        for (uint32_t p = 0; p < PROMPTS; p++)
-            done[p] += count[p];
-    }
+    text_step_fill(&text, prompts->count[p]);
+    text.step.out_row = &last;
+    text.step.outputs = 1;
+    text.step.adapters = prompts->adapters[p] > 0 ? &prompts->adapters[p] : NULL;
+    assert_int_equal(decoder_forward(m->decoder, &text.step, out), 0);
+    assert_memory_equal(out, prompts->logits[p] + (size_t)last * VOCAB, sizeof(out));
 }
 
 static void compare_batch(const struct shape *shape, const char *backend)
 {
     struct files files;
     struct model m;
-    float *alone[PROMPTS], *batched[PROMPTS];
+    struct prompts alone, batched;
     struct stored_file base, adapter;
     char second[160], path[640];
     struct adapter_spec other = shape->spec;
@@ -380,32 +205,31 @@ static void compare_batch(const struct shape *shape, const char *backend)
     stored_read(path, &base);
     other.seed += 100;
     adapter_write(second, &other, &base, &adapter);
-    for (uint32_t p = 0; p < PROMPTS; p++) {
-        alone[p] = mem_calloc((size_t)prompt_rows[p] * VOCAB, sizeof(float));
-        batched[p] = mem_calloc((size_t)prompt_rows[p] * VOCAB, sizeof(float));
-    }
+    make_prompts(&alone);
+    make_prompts(&batched);
     for (unsigned threads = 1; threads <= 2; threads++) {
-        model_open(&m, files.served, backend, threads, NULL, 1);
+        const struct model_settings settings = {.path = files.served,
+                                                .backend = backend,
+                                                .threads = threads,
+                                                .ranks = 1,
+                                                .lora = &limits};
+        assert_int_equal(model_open(&m, &settings), 0);
         load_adapter(&m, 0, files.adapter);
         load_adapter(&m, 2, second);
         if (threads == 1)
-            run_alone(&m, alone);
+            run_alone(&m, &alone);
         else
-            run_batched(&m, batched);
+            run_batched(&m, &batched);
         for (uint32_t p = 0; p < PROMPTS; p++)
-            check_last_row(&m, p, alone[p]);
+            check_last_row(&m, &alone, p);
         model_close(&m);
     }
-    for (uint32_t p = 0; p < PROMPTS; p++) {
-        size_t bytes = (size_t)prompt_rows[p] * VOCAB * sizeof(float);
-        if (memcmp(alone[p], batched[p], bytes) != 0)
-            fail_msg("%s %s: prompt %u has other bits in a batch", shape->served, backend, p);
-        assert_true(memcmp(alone[p], alone[(p + 1) % PROMPTS], 20 * VOCAB * sizeof(float)) != 0);
-    }
-    for (uint32_t p = 0; p < PROMPTS; p++) {
-        mem_free(alone[p]);
-        mem_free(batched[p]);
-    }
+    compare_prompts(&alone, &batched, shape->served, backend);
+    size_t shared = (size_t)alone.count[0] * VOCAB * sizeof(float); /* rows that all have */
+    for (uint32_t p = 0; p < PROMPTS; p++)
+        assert_true(memcmp(alone.logits[p], alone.logits[(p + 1) % PROMPTS], shared) != 0);
+    free_prompts(&alone);
+    free_prompts(&batched);
     stored_free(&base);
     stored_free(&adapter);
     adapter_remove(second);
