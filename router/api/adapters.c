@@ -65,18 +65,12 @@ static int read_body(const struct http_exchange *exchange, struct lora_body *bod
                      struct api_error *error)
 {
     struct field_reader reader = {.out = body, .error = error, .kind = 1};
-    struct errmsg err;
     size_t bytes;
     const void *text = http_exchange_body(exchange, &bytes);
 
-    if (json_parse(text, bytes, SIZE_MAX, &body->root, &err) < 0)
-        return api_error_set(error, 400, "invalid_json", NULL, "The body is refused: %s.",
-                             err.text);
-    if (!json_is_object(body->root))
-        return api_error_set(error, 400, "invalid_json", NULL,
-                             "The body must be a JSON object, not %s.",
-                             fields_type_name(body->root));
-    int r = fields_read(table, body->root, &reader);
+    int r = fields_parse(text, bytes, &body->root, error);
+    if (r == 0)
+        r = fields_read(table, body->root, &reader);
     if (r < 0)
         return r;
     if (!body->name || !body->name[0])

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/base/assert.h"
+#include "proto/base/json.h"
 #include "proto/base/log.h"
 #include "proto/base/number.h"
 
@@ -177,6 +178,24 @@ static void log_unknown(const struct field *table, const json_t *object)
     }
     if (count > 0)
         log_debug("fields_ignored", "count=%zu names=%s", count, names);
+}
+
+int fields_parse(const void *body, size_t bytes, json_t **ret_object, struct api_error *error)
+{
+    json_t *object = NULL;
+    struct errmsg err;
+
+    if (json_parse(body, bytes, SIZE_MAX, &object, &err) < 0)
+        return api_error_set(error, 400, "invalid_json", NULL, "The body is refused: %s.",
+                             err.text);
+    if (!json_is_object(object)) {
+        (void)api_error_set(error, 400, "invalid_json", NULL,
+                            "The body must be a JSON object, not %s.", fields_type_name(object));
+        json_decref(object);
+        return -EINVAL;
+    }
+    *ret_object = object;
+    return 0;
 }
 
 int fields_read(const struct field *table, const json_t *object, struct field_reader *reader)

@@ -42,6 +42,8 @@ struct field {
     const char *why; /* REFUSED: the rest of "'name' is not supported..."; NULL: " yet" */
 };
 
+/* A body that is a JSON object; the caller lets go of *ret_object. 0, or -EINVAL and *error set. */
+int fields_parse(const void *body, size_t bytes, json_t **ret_object, struct api_error *error);
 /* The table ends with a row without a name. 0, or -EINVAL and *reader->error set. */
 int fields_read(const struct field *table, const json_t *object, struct field_reader *reader);
 /* One value by its row; for read() functions that take several shapes. */

@@ -105,18 +105,12 @@ static int read_body(const struct http_exchange *exchange, struct check *check,
                      struct api_error *error)
 {
     struct field_reader reader = {.out = check, .error = error, .kind = 1};
-    struct errmsg err;
     size_t bytes;
     const void *body = http_exchange_body(exchange, &bytes);
 
-    if (json_parse(body, bytes, SIZE_MAX, &check->root, &err) < 0)
-        return api_error_set(error, 400, "invalid_json", NULL, "The body is refused: %s.",
-                             err.text);
-    if (!json_is_object(check->root))
-        return api_error_set(error, 400, "invalid_json", NULL,
-                             "The body must be a JSON object, not %s.",
-                             fields_type_name(check->root));
-    int r = fields_read(table, check->root, &reader);
+    int r = fields_parse(body, bytes, &check->root, error);
+    if (r == 0)
+        r = fields_read(table, check->root, &reader);
     if (r < 0)
         return r;
     if (!check->messages != !check->next)

@@ -591,17 +591,11 @@ int request_json_parse(enum api_kind kind, const void *body, size_t bytes, struc
                        struct api_request *ret, struct api_error *error)
 {
     struct field_reader reader = {.out = ret, .arena = arena, .error = error, .kind = 1u << kind};
-    struct errmsg err;
 
     set_defaults(kind, ret);
-    if (json_parse(body, bytes, SIZE_MAX, &ret->root, &err) < 0)
-        return api_error_set(error, 400, "invalid_json", NULL, "The body is refused: %s.",
-                             err.text);
-    if (!json_is_object(ret->root))
-        return api_error_set(error, 400, "invalid_json", NULL,
-                             "The body must be a JSON object, not %s.",
-                             fields_type_name(ret->root));
-    int r = fields_read(table, ret->root, &reader);
+    int r = fields_parse(body, bytes, &ret->root, error);
+    if (r == 0)
+        r = fields_read(table, ret->root, &reader);
     if (r == 0 && kind == API_TOKENIZE && ret->messages &&
         !json_is_boolean(json_object_get(ret->root, "add_special_tokens")))
         ret->add_special_tokens = false;
