@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "proto/base/json.h"
 #include "proto/base/mem.h"
 #include "router/api/fields.h"
 

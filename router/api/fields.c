@@ -48,10 +48,10 @@ int fields_integer(const json_t *value, int64_t *ret_value)
     return 0;
 }
 
-static int wrong_type(const struct field *field, const json_t *value, const char *wanted,
-                      struct api_error *error)
+int fields_wrong_type(struct api_error *error, const char *name, const char *wanted,
+                      const json_t *value)
 {
-    return api_error_bad(error, field->name, "'%s' must be %s, not %s.", field->name, wanted,
+    return api_error_bad(error, name, "'%s' must be %s, not %s.", name, wanted,
                          fields_type_name(value));
 }
 
@@ -69,7 +69,7 @@ static int read_double(const struct field *field, const json_t *value, struct fi
 {
     double number = json_number_value(value);
     if (!json_is_number(value))
-        return wrong_type(field, value, "a number", reader->error);
+        return fields_wrong_type(reader->error, field->name, "a number", value);
     if (!isfinite(number) || number < field->min || number > field->max ||
         (field->above_min && number <= field->min))
         return out_of_range(field, number, reader->error);
@@ -83,12 +83,12 @@ static int read_integer(const struct field *field, const json_t *value, struct f
     int64_t number = 0;
 
     if (!json_is_number(value))
-        return wrong_type(field, value, "an integer", reader->error);
+        return fields_wrong_type(reader->error, field->name, "an integer", value);
     if (fields_integer(value, &number) < 0) {
         double real = json_number_value(value);
         if (fabs(real) > INTEGER_EXACT)
             return out_of_range(field, real, reader->error);
-        return wrong_type(field, value, "an integer", reader->error);
+        return fields_wrong_type(reader->error, field->name, "an integer", value);
     }
     if ((double)number < field->min || (double)number > field->max)
         return out_of_range(field, (double)number, reader->error);
@@ -103,7 +103,7 @@ static int read_text(const struct field *field, const json_t *value, struct fiel
 {
     const char *text = json_string_value(value);
     if (!text)
-        return wrong_type(field, value, "a string", reader->error);
+        return fields_wrong_type(reader->error, field->name, "a string", value);
     size_t bytes = json_string_length(value);
     if ((double)bytes > field->max)
         return api_error_bad(reader->error, field->name, "'%s' has %zu bytes; at most %.0f fit.",
@@ -132,7 +132,7 @@ int fields_read_value(const struct field *field, const json_t *value, struct fie
         return read_integer(field, value, reader);
     case FIELD_BOOL:
         if (!json_is_boolean(value))
-            return wrong_type(field, value, "true or false", reader->error);
+            return fields_wrong_type(reader->error, field->name, "true or false", value);
         *(bool *)(void *)((char *)reader->out + field->offset) = json_is_true(value);
         return 0;
     case FIELD_TEXT:

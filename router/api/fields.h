@@ -48,7 +48,10 @@ int fields_parse(const void *body, size_t bytes, json_t **ret_object, struct api
 int fields_read(const struct field *table, const json_t *object, struct field_reader *reader);
 /* One value by its row; for read() functions that take several shapes. */
 int fields_read_value(const struct field *field, const json_t *value, struct field_reader *reader);
-/* "a list", "a number"...: for sentences. */
+/* "'name' must be `wanted`, not a number." -EINVAL. */
+int fields_wrong_type(struct api_error *error, const char *name, const char *wanted,
+                      const json_t *value);
+/* "a list", "a number"...: for other sentences. */
 const char *fields_type_name(const json_t *value);
 /* Integers, and reals without a fraction. 0, or -EINVAL. */
 int fields_integer(const json_t *value, int64_t *ret_value);

@@ -52,13 +52,6 @@ static int set_json(struct field_reader *reader, const char *param, enum grammar
     return set_grammar(reader, param, kind, text, bytes);
 }
 
-static int wrong(struct field_reader *reader, const char *name, const char *wanted,
-                 const json_t *value)
-{
-    return api_error_bad(reader->error, name, "'%s' must be %s, not %s.", name, wanted,
-                         fields_type_name(value));
-}
-
 /* name: of the value itself, which may be a member of `param`. */
 static int set_any(struct field_reader *reader, const char *param, const char *name,
                    enum grammar_kind kind, const json_t *value)
@@ -68,23 +61,25 @@ static int set_any(struct field_reader *reader, const char *param, const char *n
     switch (kind) {
     case GRAMMAR_JSON_SCHEMA:
         if (!text && !json_is_object(value) && !json_is_boolean(value))
-            return wrong(reader, name, "a schema: an object, or its JSON as a string", value);
+            return fields_wrong_type(reader->error, name,
+                                     "a schema: an object, or its JSON as a string", value);
         break;
     case GRAMMAR_TAGS:
         if (!text && !json_is_object(value))
-            return wrong(reader, name, "an object, or its JSON as a string", value);
+            return fields_wrong_type(reader->error, name, "an object, or its JSON as a string",
+                                     value);
         break;
     case GRAMMAR_CHOICE:
         if (!json_is_array(value))
-            return wrong(reader, name, "a list of strings", value);
+            return fields_wrong_type(reader->error, name, "a list of strings", value);
         return set_json(reader, param, kind, value);
     case GRAMMAR_JSON_OBJECT:
         if (!json_is_boolean(value))
-            return wrong(reader, name, "true or false", value);
+            return fields_wrong_type(reader->error, name, "true or false", value);
         return json_is_true(value) ? set_grammar(reader, param, kind, "", 0) : 0;
     default:
         if (!text)
-            return wrong(reader, name, "a string", value);
+            return fields_wrong_type(reader->error, name, "a string", value);
     }
     return text ? set_grammar(reader, param, kind, text, json_string_length(value))
                 : set_json(reader, param, kind, value);
@@ -108,7 +103,7 @@ int grammar_fields_read_structured(struct field_reader *reader, const struct fie
     int r = 0;
 
     if (!json_is_object(value))
-        return wrong(reader, field->name, "an object", value);
+        return fields_wrong_type(reader->error, field->name, "an object", value);
     for (size_t i = 0; i < KINDS && r == 0; i++) {
         const json_t *one = json_object_get(value, kinds[i].structured + strlen(STRUCTURED));
         if (!one || json_is_null(one) || json_is_false(one))

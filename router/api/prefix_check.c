@@ -64,8 +64,7 @@ static int read_kwargs(struct field_reader *reader, const struct field *field, c
 {
     struct check *check = reader->out;
     if (!json_is_object(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "an object", value);
     check->kwargs = value;
     return 0;
 }

@@ -50,8 +50,7 @@ static int read_tools(struct field_reader *reader, const struct field *field, co
 static int read_object(struct field_reader *reader, const struct field *field, const json_t *value)
 {
     if (!json_is_object(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "an object", value);
     *(const json_t **)(void *)((char *)reader->out + field->offset) = value;
     return 0;
 }
@@ -59,8 +58,7 @@ static int read_object(struct field_reader *reader, const struct field *field, c
 static int read_list(struct field_reader *reader, const struct field *field, const json_t *value)
 {
     if (!json_is_array(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "a list", value);
     *(const json_t **)(void *)((char *)reader->out + field->offset) = value;
     return 0;
 }
@@ -281,8 +279,7 @@ static int read_truncate(struct field_reader *reader, const struct field *field,
     int64_t number = 0;
 
     if (!json_is_number(value) || fields_integer(value, &number) < 0)
-        return api_error_bad(reader->error, field->name, "'%s' must be an integer, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "an integer", value);
     if (number != -1 && (number < 1 || (double)number > field->max))
         return api_error_bad(reader->error, field->name,
                              "'%s' is %" PRId64 "; it must be -1 (as many as fit) or from 1 to "
@@ -344,8 +341,7 @@ static int read_stream_options(struct field_reader *reader, const struct field *
                                         {.name = NULL}};
 
     if (!json_is_object(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "an object", value);
     if (!json_is_true(json_object_get(request_of(reader)->root, "stream")))
         return api_error_bad(reader->error, field->name,
                              "'stream_options' needs 'stream' to be true.");
@@ -378,8 +374,7 @@ static int read_refrain(struct field_reader *reader, const struct field *field, 
         {.name = "history", .type = FIELD_CUSTOM, .kinds = CHAT, .read = read_history},
         {.name = NULL}};
     if (!json_is_object(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "an object", value);
     return fields_read(rows, value, reader);
 }
 
@@ -404,6 +399,10 @@ static int read_priority(struct field_reader *reader, const struct field *field,
 #define U32_ROW(name_, kinds_, field_, min_, max_)                          \
     {                                                                       \
         name_, FIELD_U32, kinds_, AT(field_), min_, max_, false, NULL, NULL \
+    }
+#define I64_ROW(name_, kinds_, field_, min_, max_)                          \
+    {                                                                       \
+        name_, FIELD_I64, kinds_, AT(field_), min_, max_, false, NULL, NULL \
     }
 #define BOOL_ROW(name_, kinds_, field_)                                \
     {                                                                  \
@@ -466,8 +465,7 @@ static const struct field table[] = {
     READ_ROW("logprob_token_ids", ANSWERS, logprob_ids, 0, 0, sampling_fields_read_logprob_ids),
     READ_ROW("repetition_detection", ANSWERS, repetition_max, 0, 0,
              sampling_fields_read_repetition),
-    READ_ROW("thinking_token_budget", ANSWERS, thinking_tokens_max, -1, TOKENS_LIMIT,
-             sampling_fields_read_thinking),
+    I64_ROW("thinking_token_budget", ANSWERS, thinking_tokens_max, -1, TOKENS_LIMIT),
     READ_ROW("prompt_logprobs", ANSWERS, prompt_logprobs, 0, PROMPT_LOGPROBS_MAX,
              sampling_fields_read_prompt_logprobs),
     READ_ROW("logit_bias", ANSWERS, bias_ids, 0, 0, token_rules_read_bias),
@@ -496,7 +494,7 @@ static const struct field table[] = {
     BOOL_ROW("include_reasoning", CHAT, include_reasoning),
     READ_ROW("functions", ALL, tools, 0, 0, tool_fields_refuse_old),
     READ_ROW("function_call", ALL, tools, 0, 0, tool_fields_refuse_old),
-    READ_ROW("best_of", ANSWERS, best_of, 1, API_N_MAX, sampling_fields_read_best_of),
+    U32_ROW("best_of", ANSWERS, best_of, 1, API_N_MAX),
     IGNORED_ROW("guided_decoding_backend"),
     IGNORED_ROW("user"),
     IGNORED_ROW("metadata"),

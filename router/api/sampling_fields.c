@@ -136,8 +136,7 @@ int sampling_fields_read_repetition(struct field_reader *reader, const struct fi
     struct api_request *request = request_of(reader);
 
     if (!json_is_object(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "an object", value);
     int r = fields_read(rows, value, reader);
     if (r < 0)
         return r;
@@ -155,25 +154,7 @@ int sampling_fields_read_repetition(struct field_reader *reader, const struct fi
     return 0;
 }
 
-int sampling_fields_read_thinking(struct field_reader *reader, const struct field *field,
-                                  const json_t *value)
-{
-    struct field row = *field;
-
-    row.type = FIELD_I64;
-    return fields_read_value(&row, value, reader);
-}
-
-/* ---- best_of ---- */
-
-int sampling_fields_read_best_of(struct field_reader *reader, const struct field *field,
-                                 const json_t *value)
-{
-    struct field row = *field;
-
-    row.type = FIELD_U32;
-    return fields_read_value(&row, value, reader);
-}
+/* ---- what they say together ---- */
 
 /* The answers that are written for each prompt, and how many of them are given out. */
 static int check_best_of(struct api_request *request, struct api_error *error)

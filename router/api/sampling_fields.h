@@ -1,6 +1,5 @@
 /* sampling_fields.h - rows of the field table about how many answers there are and what is told of
- * their tokens (log probabilities, best_of), and when they end by themselves (repetition,
- * thinking).
+ * their tokens (log probabilities, best_of), and when they end by themselves (repetition).
  *
  * Thread: any. */
 #ifndef REFRAIN_ROUTER_API_SAMPLING_FIELDS_H
@@ -23,10 +22,6 @@ int sampling_fields_read_logprob_ids(struct field_reader *reader, const struct f
 /* {"max_pattern_size", "min_pattern_size", "min_count"} */
 int sampling_fields_read_repetition(struct field_reader *reader, const struct field *field,
                                     const json_t *value);
-int sampling_fields_read_thinking(struct field_reader *reader, const struct field *field,
-                                  const json_t *value);
-int sampling_fields_read_best_of(struct field_reader *reader, const struct field *field,
-                                 const json_t *value);
 /* What they say together, once all fields are read; fills in what was not given. -EINVAL: *error is
  * filled. */
 int sampling_fields_check(struct api_request *request, struct api_error *error);

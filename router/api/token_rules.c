@@ -25,8 +25,7 @@ int token_rules_read_ids(struct field_reader *reader, const char *name, const js
     size_t count = json_array_size(list);
 
     if (!json_is_array(list))
-        return api_error_bad(reader->error, name, "'%s' must be a list, not %s.", name,
-                             fields_type_name(list));
+        return fields_wrong_type(reader->error, name, "a list", list);
     if (count > count_max)
         return api_error_bad(reader->error, name, "'%s' has %zu token ids; at most %zu are taken.",
                              name, count, count_max);
@@ -83,8 +82,7 @@ int token_rules_read_bias(struct field_reader *reader, const struct field *field
     json_t *bias;
 
     if (!json_is_object(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be an object, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "an object", value);
     if (count > LOGIT_BIAS_ENTRIES_MAX)
         return api_error_bad(reader->error, field->name, "'%s' has %zu entries; at most %u fit.",
                              field->name, count, LOGIT_BIAS_ENTRIES_MAX);
@@ -158,8 +156,7 @@ int token_rules_read_bad_words(struct field_reader *reader, const struct field *
     size_t count = json_array_size(value);
 
     if (!json_is_array(value))
-        return api_error_bad(reader->error, field->name, "'%s' must be a list, not %s.",
-                             field->name, fields_type_name(value));
+        return fields_wrong_type(reader->error, field->name, "a list", value);
     if (count > BAD_WORDS_MAX)
         return api_error_bad(reader->error, field->name, "'%s' has %zu strings; at most %u fit.",
                              field->name, count, BAD_WORDS_MAX);
