@@ -130,15 +130,18 @@ static bool serves(const struct worker_link *link, const char *base)
            strcmp(link->model->card->name, base) == 0;
 }
 
-/* Workers of the same model that lack it get it, too; how that ends is only logged. */
+/* A worker of the same model that lacks it gets it, too; how that ends is only logged. */
+static void offer(struct worker_link *link, const struct link_adapter *adapter)
+{
+    if (serves(link, adapter->base) && link->adapters_max > 0 && !(adapter->holders & bit_of(link)))
+        ask_load(link, adapter, ++link->links->adapter_ticket);
+}
+
 static void spread(struct worker_links *links, const struct link_adapter *adapter)
 {
     LIST_FOR(item, &links->all)
     {
-        struct worker_link *link = LIST_ENTRY(item, struct worker_link, link);
-        if (serves(link, adapter->base) && link->adapters_max > 0 &&
-            !(adapter->holders & bit_of(link)))
-            ask_load(link, adapter, ++links->adapter_ticket);
+        offer(LIST_ENTRY(item, struct worker_link, link), adapter);
     }
 }
 
@@ -220,8 +223,9 @@ static void learn(struct worker_link *link, const Refrain__Adapter *said)
     if (!known)
         adapter =
             adapter_new(links, said->name, said->path, link->model->card->name, ADAPTER_READY);
-    bool news = adapter->holders == 0 || !adapter->key || strcmp(adapter->key, said->key) != 0;
-    if (!adapter->key || strcmp(adapter->key, said->key) != 0) {
+    bool other_key = !adapter->key || strcmp(adapter->key, said->key) != 0;
+    bool news = other_key || adapter->holders == 0;
+    if (other_key) {
         mem_free(adapter->key);
         adapter->key = mem_strdup(said->key);
     }
@@ -265,20 +269,19 @@ void link_adapters_on_list(struct worker_link *link, const Refrain__Adapters *me
     link->adapters_max = message->adapters_max;
     for (size_t i = 0; i < message->n_adapters; i++)
         learn(link, message->adapters[i]);
-    for (struct list *item = links->adapters.next; item != &links->adapters;) {
+    LIST_FOR_SAFE(item, after, &links->adapters)
+    {
         struct link_adapter *adapter = LIST_ENTRY(item, struct link_adapter, link);
-        item = item->next;
         if (!is_in(message, adapter->name))
             unlearn(link, adapter);
     }
-    if (!first || link->adapters_max == 0)
+    if (!first)
         return;
     LIST_FOR(item, &links->adapters)
     {
         const struct link_adapter *adapter = LIST_ENTRY(item, struct link_adapter, link);
-        if (adapter->state == ADAPTER_READY && serves(link, adapter->base) &&
-            !(adapter->holders & bit_of(link)))
-            ask_load(link, adapter, ++links->adapter_ticket);
+        if (adapter->state == ADAPTER_READY)
+            offer(link, adapter);
     }
 }
 
@@ -316,11 +319,11 @@ void link_adapters_on_lost(struct worker_link *link)
     struct worker_links *links = link->links;
 
     link->adapters_told = false;
-    for (struct list *item = links->adapters.next; item != &links->adapters;) {
+    LIST_FOR_SAFE(item, after, &links->adapters)
+    {
         struct link_adapter *adapter = LIST_ENTRY(item, struct link_adapter, link);
         bool held = (adapter->holders & bit_of(link)) != 0;
         bool owed = (adapter->awaited & bit_of(link)) != 0;
-        item = item->next;
         adapter->holders &= ~bit_of(link);
         adapter->awaited &= ~bit_of(link);
         if (held && adapter->holders == 0 && adapter->state == ADAPTER_READY)
