@@ -362,11 +362,9 @@ static uint64_t text_hash(const char *text)
 }
 
 static void fill_view(struct worker_links *links, const struct dispatch *dispatch,
-                      const struct link_model *model, struct policy_worker *workers,
-                      struct policy_view *view)
+                      const struct link_model *model, const struct link_adapter *adapter,
+                      struct policy_worker *workers, struct policy_view *view)
 {
-    const struct link_adapter *adapter =
-        dispatch->adapter ? link_adapter_find(links, dispatch->adapter) : NULL;
     uint32_t depths[PREFIX_INDEX_WORKERS_MAX] = {0};
     uint64_t mask = 0, now_ms = clock_ms();
     struct speed best = {0};
@@ -434,12 +432,15 @@ static int submit(struct worker_link *link, const struct dispatch *dispatch)
     return r;
 }
 
-static int check_limits(struct worker_links *links, struct dispatch *dispatch, struct errmsg *err)
+/* model, adapter: what was found of the names in the dispatch; NULL: nothing. */
+static int check_limits(const struct worker_links *links, const struct dispatch *dispatch,
+                        const struct link_model *model, const struct link_adapter *adapter,
+                        struct errmsg *err)
 {
     uint32_t context = links_context_tokens(links, dispatch->model);
-    if (!model_find(links, dispatch->model))
+    if (!model)
         return errmsg_set(err, -ENOENT, "the model '%s' is not served here", dispatch->model);
-    if (dispatch->adapter && !link_adapter_find(links, dispatch->adapter))
+    if (dispatch->adapter && !adapter)
         return errmsg_set(err, -ENOENT, "the model '%s' is not served here any more",
                           dispatch->adapter);
     if (context == 0)
@@ -458,17 +459,17 @@ static int check_limits(struct worker_links *links, struct dispatch *dispatch, s
 
 /* The worker by the policy. 0; -EAGAIN: none takes requests; -EBUSY: too late a first token. */
 static int choose_worker(struct worker_links *links, struct dispatch *dispatch,
-                         const struct link_model *model, struct policy_choice *ret_choice,
-                         struct errmsg *err)
+                         const struct link_model *model, const struct link_adapter *adapter,
+                         struct policy_choice *ret_choice, struct errmsg *err)
 {
     struct policy_worker workers[PREFIX_INDEX_WORKERS_MAX];
     struct policy_view view;
 
-    fill_view(links, dispatch, model, workers, &view);
+    fill_view(links, dispatch, model, adapter, workers, &view);
     int r = links->policy->choose(&view, ret_choice);
     if (r < 0 && dispatch->avoid_group >= 0) { /* better the same group again than none */
         dispatch->avoid_group = -1;
-        fill_view(links, dispatch, model, workers, &view);
+        fill_view(links, dispatch, model, adapter, workers, &view);
         r = links->policy->choose(&view, ret_choice);
     }
     if (r < 0)
@@ -504,17 +505,18 @@ static void charge(struct worker_links *links, struct worker_link *link, struct 
 
 int links_dispatch(struct worker_links *links, struct dispatch *dispatch, struct errmsg *err)
 {
+    const struct link_model *model = model_find(links, dispatch->model);
+    const struct link_adapter *adapter =
+        dispatch->adapter ? link_adapter_find(links, dispatch->adapter) : NULL;
     struct policy_choice choice;
     ASSERT(!dispatch->ticket && dispatch->ids_count > 0);
     ASSERT(!map_get_text(links->dispatches, dispatch->request_id));
 
-    int r = check_limits(links, dispatch, err);
+    int r = check_limits(links, dispatch, model, adapter, err);
     if (r < 0)
         return r;
-    struct link_model *model = model_find(links, dispatch->model);
-    hash_prompt(dispatch, model->card->fingerprint,
-                dispatch->adapter ? link_adapter_find(links, dispatch->adapter) : NULL);
-    r = choose_worker(links, dispatch, model, &choice, err);
+    hash_prompt(dispatch, model->card->fingerprint, adapter);
+    r = choose_worker(links, dispatch, model, adapter, &choice, err);
     if (r < 0)
         goto out;
     struct worker_link *link = links->slots[choice.worker];
