@@ -22,8 +22,6 @@
 
 #include "proto/sampling_limits.h"
 
-#define BEAMS_MAX (LOGPROBS_MAX / 2)
-
 struct beam_search_settings {
     uint32_t width, steps_max;
     double length_penalty;

@@ -17,7 +17,6 @@
 
 #include "proto/base/arena.h"
 #include "proto/grammar/grammar.h"
-#include "proto/sampling_limits.h"
 #include "router/api/errors.h"
 #include "router/api/fields.h"
 #include "router/session/history.h"
@@ -28,7 +27,6 @@ enum api_kind { API_CHAT = 0, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE };
 #define API_STOP_IDS_MAX 64u
 #define API_CHOICES_MAX 128u /* prompts times n, or best_of */
 #define API_N_MAX 128u
-#define API_BEAMS_MAX (LOGPROBS_MAX / 2)
 #define API_TOP_LOGPROBS_MAX 20u
 #define API_TOP_K_UNSET INT64_MIN
 #define API_TRUNCATE_MODEL_MAX UINT32_MAX

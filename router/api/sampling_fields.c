@@ -231,9 +231,9 @@ static int check_beams(const struct api_request *request, struct api_error *erro
 
     if (name)
         return api_error_bad(error, name, "'%s' does not go with 'use_beam_search'.", name);
-    if (request->beam_search && request->n > API_BEAMS_MAX)
+    if (request->beam_search && request->n > BEAMS_MAX)
         return api_error_bad(error, "n", "'n' is %u; with 'use_beam_search' at most %u beams fit.",
-                             request->n, API_BEAMS_MAX);
+                             request->n, BEAMS_MAX);
     return 0;
 }
 

@@ -14,7 +14,7 @@ static void check(const struct api_request *request)
 {
     ASSERT(request->n >= 1 && request->n <= API_N_MAX);
     ASSERT(request->best_of >= request->n && request->best_of <= API_N_MAX);
-    ASSERT(!request->beam_search || (request->n <= API_BEAMS_MAX && !request->stream));
+    ASSERT(!request->beam_search || (request->n <= BEAMS_MAX && !request->stream));
     ASSERT(!request->logprob_ids || (request->logprobs > 0 && request->logprob_ids_count > 0));
     ASSERT(request->logprob_ids_count <= LOGPROB_IDS_MAX);
     ASSERT(request->repetition_max <= REPETITION_PATTERN_MAX);
