@@ -345,12 +345,10 @@ size_t choice_kept_ids(const struct choice *choice, size_t text_unsent)
 
 size_t choice_bytes(const struct choice *choice)
 {
-    const struct logprobs_json *logprobs = &choice->logprobs;
-    const struct buffer *buffers[] = {
-        &choice->raw,   &choice->text,      &choice->certain,  &choice->prompt_logprobs,
-        &choice->ids,   &logprobs->entries, &logprobs->values, &logprobs->tokens,
-        &logprobs->tops};
-    size_t bytes = choice->generated.count * sizeof(*choice->generated.ids);
+    const struct buffer *buffers[] = {&choice->raw, &choice->text, &choice->certain,
+                                      &choice->prompt_logprobs, &choice->ids};
+    size_t bytes = choice->generated.count * sizeof(*choice->generated.ids) +
+                   logprobs_json_bytes(&choice->logprobs);
 
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
         bytes += buffers[i]->capacity;

@@ -55,6 +55,12 @@ int logprobs_json_check(const struct logprobs_json *logprobs)
     return failed ? -ENOBUFS : 0;
 }
 
+size_t logprobs_json_bytes(const struct logprobs_json *logprobs)
+{
+    return logprobs->entries.capacity + logprobs->values.capacity + logprobs->tokens.capacity +
+           logprobs->tops.capacity;
+}
+
 static void write_logprob(struct buffer *out, double value)
 {
     char text[NUMBER_TEXT_MAX];

@@ -34,6 +34,8 @@ void logprobs_json_add(struct logprobs_json *logprobs, uint32_t id,
                        const Refrain__Logprobs *numbers);
 /* 0, or -ENOBUFS: they are more than fits, and what is there is cut off. */
 int logprobs_json_check(const struct logprobs_json *logprobs);
+/* Memory of what was collected. */
+size_t logprobs_json_bytes(const struct logprobs_json *logprobs);
 void logprobs_json_write(struct logprobs_json *logprobs, struct buffer *out);
 /* One entry of vLLM's `prompt_logprobs`: {"ID":{"logprob","rank","decoded_token"}...}, the prompt's
  * token first, then at most `top_max` best ones. */
