@@ -217,6 +217,11 @@ static void emit_each(struct graph *graph, const json_t *list, uint32_t from, ui
 
 /* ---- many tags ---- */
 
+static bool begins_with(const char *begin, size_t bytes, const struct graph_word *trigger)
+{
+    return bytes >= trigger->bytes && memcmp(begin, trigger->text, trigger->bytes) == 0;
+}
+
 /* Every tag that goes on from `trigger`; none: the trigger would be a dead end. */
 static void emit_triggered(struct graph *graph, const json_t *list,
                            const struct graph_word *trigger, uint32_t from, uint32_t to)
@@ -227,7 +232,7 @@ static void emit_triggered(struct graph *graph, const json_t *list,
         size_t bytes;
         const json_t *tag = json_array_get(list, i);
         const char *begin = text_of(graph, tag, "begin", &bytes);
-        if (bytes < trigger->bytes || memcmp(begin, trigger->text, trigger->bytes) != 0)
+        if (!begins_with(begin, bytes, trigger))
             continue;
         emit_rest(graph, tag, trigger->bytes, from, to);
         any = true;
@@ -243,18 +248,18 @@ static void check_begins(struct graph *graph, const json_t *list, const struct g
     for (size_t i = 0; i < json_array_size(list) && !graph->failed; i++) {
         size_t bytes, t = 0;
         const char *begin = text_of(graph, json_array_get(list, i), "begin", &bytes);
-        while (t < count && (bytes < triggers[t].bytes ||
-                             memcmp(begin, triggers[t].text, triggers[t].bytes) != 0))
+        while (t < count && !begins_with(begin, bytes, &triggers[t]))
             t++;
         if (t == count)
             (void)graph_fail(graph, -EINVAL, "structural tag: tag %zu begins with no trigger", i);
     }
 }
 
-/* from -> text, tag, text, tag ... -> to */
-static void emit_tagged_text(struct graph *graph, const json_t *owner, const json_t *list,
+/* from -> text, tag, text, tag ... -> to; tags: what the list of them is called. */
+static void emit_tagged_text(struct graph *graph, const json_t *owner, const char *tags,
                              uint32_t from, uint32_t to)
 {
+    const json_t *list = list_of(graph, owner, tags);
     const json_t *texts = list_of(graph, owner, "triggers");
     bool front = flag_of(graph, owner, "at_least_one");
     bool once = flag_of(graph, owner, "stop_after_first");
@@ -287,10 +292,7 @@ static void emit_tagged_text(struct graph *graph, const json_t *owner, const jso
 static void emit_triggered_tags(struct graph *graph, const json_t *format, uint32_t from,
                                 uint32_t to)
 {
-    const json_t *list = list_of(graph, format, "tags");
-
-    if (!graph->failed)
-        emit_tagged_text(graph, format, list, from, to);
+    emit_tagged_text(graph, format, "tags", from, to);
 }
 
 /* tag (separator tag)*, or nothing */
@@ -355,13 +357,10 @@ void front_tags(const struct grammar_spec *spec, struct graph *graph, uint32_t r
         (void)graph_fail(
             graph, -EINVAL,
             "structural tag: 'format' and 'structures' are two spellings; one is taken");
-    if (!graph->failed && json_object_get(json, "format")) {
+    if (json_object_get(json, "format"))
         emit_format(graph, json_object_get(json, "format"), from, to);
-    } else if (!graph->failed) {
-        const json_t *list = list_of(graph, json, "structures");
-        if (!graph->failed)
-            emit_tagged_text(graph, json, list, from, to);
-    }
+    else
+        emit_tagged_text(graph, json, "structures", from, to);
     graph_add_empty(graph, graph_rule_start(graph, root), from);
     graph_add_empty(graph, to, graph_rule_end(graph, root));
     json_decref(json);
