@@ -51,15 +51,19 @@ INLINE void add_products(__m256i *sum, __m256i products, bool first)
     pin(sum);
 }
 
-/* From y, or 0 without reading y. */
+/* From y, or 0. Not a masked load: with no lane wanted it still waits for y's line, and the first
+ * FMA for it. */
 INLINE void start_sums(const int R, const struct block *b, __m256 sum[ROWS][2])
 {
-    const __m256i start = lanes_mask(b->add ? 8 : 0);
+    if (!b->add) {
+        UNROLL for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+        return;
+    }
     UNROLL for (int r = 0; r < R; r++)
     {
         const float *y = b->y + (size_t)r * b->y_stride;
-        sum[r][0] = _mm256_maskload_ps(y, start);
-        sum[r][1] = _mm256_maskload_ps(y + 8, start);
+        sum[r][0] = _mm256_loadu_ps(y);
+        sum[r][1] = _mm256_loadu_ps(y + 8);
     }
 }
 

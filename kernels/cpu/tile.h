@@ -89,17 +89,31 @@ INLINE void tile_segment(enum tile_kind kind, const int R, const int P, const st
         tile_step(kind, TILE_EVEN, R, P, w, tile_bytes(kind, k), a + k, t->a_stride, sum);
 }
 
+/* From c, or 0. Not a masked load: on AVX2 one with no lane wanted still waits for c's line. */
+INLINE void tile_start(const int R, const int P, const struct tile *t, const float *c,
+                       v16 sum[TILE_ROWS][TILE_PANELS])
+{
+    if (!t->add) {
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            UNROLL for (int p = 0; p < P; p++) sum[r][p] = v16_zero();
+        }
+        return;
+    }
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        UNROLL for (int p = 0; p < P; p++) sum[r][p] =
+            v16_load(c + (size_t)r * t->c_stride + p * 16);
+    }
+}
+
 /* R and P are constants where this is inlined. */
 INLINE void tile_multiply(enum tile_kind kind, const int R, const int P, const struct tile *t,
                           uint32_t row, uint32_t panel)
 {
     v16 sum[TILE_ROWS][TILE_PANELS];
     float *c = t->c + row * t->c_stride + panel * 16;
-    UNROLL for (int r = 0; r < R; r++)
-    {
-        UNROLL for (int p = 0; p < P; p++) sum[r][p] =
-            v16_load_some(c + (size_t)r * t->c_stride + p * 16, t->add ? 16 : 0);
-    }
+    tile_start(R, P, t, c, sum);
     const float *a = t->a + row * t->a_stride;
     for (uint32_t s = 0; s < t->segments; s++, a += t->k_end) {
         const uint8_t *w[TILE_PANELS];
