@@ -19,6 +19,28 @@ static uint64_t lora_limits_bytes(const struct worker_info *info)
     return limits.slots > 0 ? lora_bytes(&info->model->config, &info->model->shard, &limits) : 0;
 }
 
+struct rank_limits worker_info_limits(const struct worker_info *info)
+{
+    const struct worker_settings *settings = info->settings;
+    struct rank_limits limits = {.rows_max = info->step_tokens_max,
+                                 .sequences_max = settings->sequences_max,
+                                 .context_tokens_max = info->pool.context_tokens,
+                                 .kv_blocks =
+                                     info->model->groups.full_layers > 0 ? info->pool.blocks : 0,
+                                 .rank_timeout_ms = settings->rank_timeout_ms,
+                                 .host_tier_bytes = settings->host_tier_bytes,
+                                 .window_blocks = info->pool.window_blocks,
+                                 .lora = worker_lora_limits(settings)};
+
+    if (info->disk_path[0] != '\0')
+        limits.disk = (struct disk_limits){.path = info->disk_path,
+                                           .size_bytes = settings->disk_tier_bytes,
+                                           .buffer_bytes = settings->disk_buffer_bytes,
+                                           .fingerprint =
+                                               info->card != NULL ? info->card->fingerprint : NULL};
+    return limits;
+}
+
 uint64_t worker_info_bytes_max(const struct worker_info *info)
 {
     const struct worker_settings *settings = info->settings;

@@ -27,6 +27,7 @@ struct worker_info {
     size_t block_bytes, window_block_bytes; /* KV bytes of a block on this rank */
     char data_endpoint[WORKER_PATH_MAX + 8];
     char admin_path[WORKER_PATH_MAX];
+    char disk_path[WORKER_DISK_PATH_MAX]; /* of the group; "": no disk tier */
 };
 
 /* Blocks of KV memory: window blocks where every layer slides. */
@@ -40,6 +41,11 @@ static inline uint64_t worker_info_kv_bytes(const struct worker_info *info)
     return (uint64_t)info->pool.blocks * info->block_bytes +
            (uint64_t)info->pool.window_blocks * info->window_block_bytes;
 }
+
+/* What this rank loads within. Settings, sizes, model and disk_path stand already, and on rank 0
+ * with a disk tier the card: files bear its fingerprint, which other ranks have from the group. The
+ * limits point into *info. */
+struct rank_limits worker_info_limits(const struct worker_info *info);
 
 /* What this rank's process may come to; worked out in info.c. Call it when the model is loaded. */
 uint64_t worker_info_bytes_max(const struct worker_info *info);

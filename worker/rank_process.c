@@ -48,29 +48,26 @@ static int load(struct rank_process *process, const struct worker_settings *sett
         settings->ranks,
         {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads, settings->isa},
         worker_whole_windows(settings)};
-    struct rank_limits limits = {.rows_max = settings->step_tokens_max,
-                                 .sequences_max = settings->sequences_max,
-                                 .context_tokens_max = settings->context_tokens,
-                                 .kv_blocks = arguments->kv_blocks,
-                                 .rank_timeout_ms = settings->rank_timeout_ms,
-                                 .host_tier_bytes = settings->host_tier_bytes,
-                                 .window_blocks = arguments->window_blocks,
-                                 .lora = worker_lora_limits(settings)};
-    char disk_path[WORKER_DISK_PATH_MAX];
-    if (settings->disk_tier_path != NULL) {
-        worker_disk_path(settings, disk_path);
-        limits.disk = (struct disk_limits){.path = disk_path,
-                                           .size_bytes = settings->disk_tier_bytes,
-                                           .buffer_bytes = settings->disk_buffer_bytes};
-    }
+    struct worker_info *info = &process->info;
+    info->settings = settings;
+    info->step_tokens_max = settings->step_tokens_max; /* rank 0 checked it */
+    info->rank = arguments->rank;
+    info->pool.blocks = arguments->kv_blocks;
+    info->pool.window_blocks = arguments->window_blocks;
+    info->pool.context_tokens = settings->context_tokens;
+    if (settings->disk_tier_path != NULL)
+        worker_disk_path(settings, info->disk_path);
     int r = group_join(arguments->group_fd, arguments->rank, &process->group, err);
     if (r == 0 && group_ranks(process->group) != settings->ranks)
         r = errmsg_set(err, -EINVAL, "the group has %u ranks, not %u", group_ranks(process->group),
                        settings->ranks);
     if (r == 0)
         r = rank_model_open(&open, &process->model, err);
-    if (r == 0)
+    info->model = process->model;
+    if (r == 0) {
+        const struct rank_limits limits = worker_info_limits(info);
         r = rank_model_load(process->model, &limits, process->group, err);
+    }
     if (r == 0 && group_barrier(process->group, LOAD_TIMEOUT_MS) < 0)
         r = errmsg_set(err, -ECANCELED, "wait for the other ranks: %s",
                        group_aborted(process->group) != NULL ? group_aborted(process->group)
@@ -96,14 +93,7 @@ static int start_admin(struct rank_process *process, const struct worker_setting
                        const struct rank_arguments *arguments, struct errmsg *err)
 {
     struct worker_info *info = &process->info;
-    info->settings = settings;
-    info->step_tokens_max = settings->step_tokens_max; /* rank 0 checked it */
-    info->model = process->model;
-    info->rank = arguments->rank;
     info->started_ms = clock_ms();
-    info->pool.blocks = arguments->kv_blocks;
-    info->pool.window_blocks = arguments->window_blocks;
-    info->pool.context_tokens = settings->context_tokens;
     info->block_bytes = rank_model_own_block_bytes(process->model);
     info->window_block_bytes = rank_model_own_window_block_bytes(process->model);
     worker_admin_path(settings, arguments->rank, info->admin_path);

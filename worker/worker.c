@@ -54,7 +54,6 @@ struct worker {
     struct worker_info info;
     char *file;
     int signal_fd, disk_lock;
-    char disk_path[WORKER_DISK_PATH_MAX]; /* of the group; "": no disk tier */
     struct rank_model *model;
     struct model_card *card;
     int group_fd;
@@ -183,43 +182,25 @@ static int open_card(struct worker *worker, struct errmsg *err)
                            err);
 }
 
-static struct rank_limits rank_limits(const struct worker *worker)
-{
-    const struct worker_settings *settings = worker->settings;
-    struct rank_limits limits = {
-        .rows_max = worker->info.step_tokens_max,
-        .sequences_max = settings->sequences_max,
-        .context_tokens_max = worker->info.pool.context_tokens,
-        .kv_blocks = worker->model->groups.full_layers > 0 ? worker->info.pool.blocks : 0,
-        .rank_timeout_ms = settings->rank_timeout_ms,
-        .host_tier_bytes = settings->host_tier_bytes,
-        .window_blocks = worker->info.pool.window_blocks,
-        .lora = worker_lora_limits(settings)};
-    if (worker->disk_path[0] != '\0')
-        limits.disk = (struct disk_limits){worker->disk_path, settings->disk_tier_bytes,
-                                           settings->disk_buffer_bytes, worker->card->fingerprint};
-    return limits;
-}
-
 /* Before the ranks: they open what is made and locked here. The card first: files bear its
  * fingerprint. */
 static int open_disk_tier(struct worker *worker, struct errmsg *err)
 {
     if (worker->settings->disk_tier_path == NULL)
         return 0;
-    worker_disk_path(worker->settings, worker->disk_path);
+    worker_disk_path(worker->settings, worker->info.disk_path);
     int r = open_card(worker, err);
     if (r < 0)
         return r;
-    const struct rank_limits limits = rank_limits(worker);
+    const struct rank_limits limits = worker_info_limits(&worker->info);
     r = rank_model_check_disk(worker->model, &limits, err);
-    return r < 0 ? r : tier_folder_lock(worker->disk_path, &worker->disk_lock, err);
+    return r < 0 ? r : tier_folder_lock(worker->info.disk_path, &worker->disk_lock, err);
 }
 
 static int start_ranks(struct worker *worker, struct errmsg *err)
 {
     const struct worker_settings *settings = worker->settings;
-    const struct rank_limits limits = rank_limits(worker);
+    const struct rank_limits limits = worker_info_limits(&worker->info);
     const struct group_limits group_limits = rank_model_group_limits(worker->model, &limits);
     if (settings->ranks == 1)
         return 0;
@@ -275,7 +256,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
         .blocks = worker->info.pool.blocks,
         .window_blocks = worker->info.pool.window_blocks,
         .host_tier_bytes = settings->host_tier_bytes,
-        .disk = rank_limits(worker).disk,
+        .disk = worker_info_limits(&worker->info).disk,
         .disk_wait_ms = settings->disk_wait_ms,
         .lora = worker_lora_limits(settings),
         .rank_timeout_ms = settings->rank_timeout_ms,
