@@ -22,6 +22,7 @@
 #define TURNS 3
 #define CHATS 3
 #define IDS_MAX (TURNS * (USER_TOKENS + ANSWER_TOKENS))
+#define TIER_SIZE "64MiB"
 #define SETTLED_DEADLINE_MS 10000u
 
 struct run {
@@ -52,13 +53,15 @@ static int teardown(void **state)
     return 0;
 }
 
-static void start(const char *ranks, bool with_tier)
+/* size: of the tier; NULL: there is none. */
+static void start(const char *ranks, const char *size)
 {
     char path[96], conf[512];
     (void)snprintf(path, sizeof(path), "%s/cluster.conf", folder);
-    (void)snprintf(conf, sizeof(conf), "[router]\nexplain = true\n[worker]\n%s%s%s",
-                   with_tier ? "disk-tier-path = " : "", with_tier ? tier : "",
-                   with_tier ? "\ndisk-tier-size = 64MiB\n" : "");
+    int length = snprintf(conf, sizeof(conf), "[router]\nexplain = true\n[worker]\n");
+    if (size != NULL)
+        (void)snprintf(conf + length, sizeof(conf) - (size_t)length,
+                       "disk-tier-path = %s\ndisk-tier-size = %s\n", tier, size);
     file_write(path, conf);
     cluster_start(&cluster, e2e_tiny(MODEL),
                   (const char *const[]){"--config", path, "--groups", "1", "--tp", ranks,
@@ -158,7 +161,7 @@ static void send_turns(struct run *run, size_t turn)
 static void run_untouched(struct run *run, const char *ranks)
 {
     memset(run, 0, sizeof(*run));
-    start(ranks, false);
+    start(ranks, NULL);
     for (size_t turn = 0; turn < TURNS; turn++)
         send_turns(run, turn);
     cluster_stop(&cluster);
@@ -221,7 +224,7 @@ static void chats_outlive_a_killed_worker(const char *ranks)
     char path[160];
     struct stat st;
     run_untouched(&untouched, ranks);
-    start(ranks, true);
+    start(ranks, TIER_SIZE);
     send_turns(&killed, 0);
     settle();
     kill_and_await();
@@ -274,7 +277,7 @@ static void test_files_when_damaged_are_refused_and_change_no_answer(void **stat
     struct run untouched, damaged = {0};
     (void)state;
     run_untouched(&untouched, "1");
-    start("1", true);
+    start("1", TIER_SIZE);
     send_turns(&damaged, 0);
     send_turns(&damaged, 1);
     settle();
@@ -302,7 +305,7 @@ static void test_reset_when_posted_empties_the_folder(void **state)
     struct run run = {0};
     struct http_answer answer;
     (void)state;
-    start("1", true);
+    start("1", TIER_SIZE);
     send_turns(&run, 0);
     settle();
     assert_true(each_file(0, NULL) > 10);
@@ -319,7 +322,7 @@ static void test_folder_when_another_worker_has_it_is_refused_at_start(void **st
 {
     struct program second;
     (void)state;
-    start("1", true);
+    start("1", TIER_SIZE);
     program_run(&second, 20000,
                 (const char *const[]){"refrain-worker", "--model", e2e_tiny(MODEL), "--run-dir",
                                       folder, "--disk-tier-path", tier, "--disk-tier-size", "1MiB",
@@ -331,7 +334,8 @@ static void test_folder_when_another_worker_has_it_is_refused_at_start(void **st
     cluster_stop(&cluster);
 }
 
-/* No file may be as large as a block's (4096 + 512 bytes): as on a disk without space. */
+/* No file may be as large as a block's (4096 + 512 bytes): as on a disk without space; and the tier
+ * is to be larger than any disk here. */
 static void test_disk_when_full_is_no_tier_and_says_so_once(void **state)
 {
     struct run untouched, full = {0};
@@ -343,7 +347,7 @@ static void test_disk_when_full_is_no_tier_and_says_so_once(void **state)
     small = before;
     small.rlim_cur = 4500;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    start("1", true);
+    start("1", "64TiB");
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     for (size_t turn = 0; turn < TURNS; turn++)
         send_turns(&full, turn);
@@ -357,6 +361,13 @@ static void test_disk_when_full_is_no_tier_and_says_so_once(void **state)
     const char *line = strstr(log, "event=disk_tier state=full");
     assert_non_null(line);
     assert_null(strstr(line + 1, "event=disk_tier state="));
+    line = strstr(log, "event=disk_tier_file rank=0 write=rank-0/");
+    assert_non_null(line);
+    assert_non_null(strstr(line, ".kv errno=27 error=\"File too large\""));
+    assert_null(strstr(line + 1, "event=disk_tier_file"));
+    line = strstr(log, "event=disk_tier_size path=");
+    assert_non_null(line);
+    assert_non_null(strstr(line, " size_bytes=70368744177664 used_bytes=0 free_bytes="));
     mem_free(log);
     cluster_stop(&cluster);
     assert_same(&untouched, &full);

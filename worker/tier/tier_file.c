@@ -207,6 +207,7 @@ bool tier_block_equal(const struct tier_block *a, const struct tier_block *b)
 
 static enum tier_io_result result_of(int error, bool reading)
 {
+    errno = error; /* for who tells of it: a close may have come between */
     switch (error) {
     case ENOSPC:
     case EDQUOT:
@@ -273,7 +274,7 @@ static enum tier_io_result write_all(const struct tier_fs *fs, int folder, const
     if (done < 0)
         return result_of((int)-done, false);
     if ((size_t)done != wanted)
-        return TIER_IO_FULL;
+        return result_of(ENOSPC, false);
     return closed < 0 ? result_of(-closed, false) : TIER_IO_OK;
 }
 
@@ -292,8 +293,11 @@ enum tier_io_result tier_file_write(const struct tier_fs *fs, int folder,
     enum tier_io_result result = write_all(fs, folder, temporary, parts);
     if (result == TIER_IO_OK && fs->renameat(folder, temporary, folder, name) < 0)
         result = result_of(errno, false);
-    if (result != TIER_IO_OK)
+    if (result != TIER_IO_OK) {
+        int error = errno;
         (void)fs->unlinkat(folder, temporary, 0);
+        errno = error;
+    }
     return result;
 }
 
@@ -311,15 +315,13 @@ static enum tier_io_result read_all(const struct tier_fs *fs, int folder, const 
     if (fd < 0)
         return result_of(errno, true);
     ssize_t done = transfer_all(fs->readv, fd, parts, payload != NULL ? 2 : 1);
-    if (done < 0)
-        result = result_of((int)-done, true);
-    else if ((size_t)done != wanted || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-             (uint64_t)st.st_size != TIER_FILE_HEADER_BYTES + identity->payload_bytes)
+    if (done != (ssize_t)wanted || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (uint64_t)st.st_size != TIER_FILE_HEADER_BYTES + identity->payload_bytes)
         result = TIER_IO_REFUSED;
     else if (payload != NULL)
         (void)futimens(fd, NULL); /* when it was used: the order of a later scan */
     (void)fs->close(fd);
-    return result;
+    return done < 0 ? result_of((int)-done, true) : result;
 }
 
 enum tier_io_result tier_file_read(const struct tier_fs *fs, int folder,

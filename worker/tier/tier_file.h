@@ -68,7 +68,9 @@ void tier_file_encode(const struct tier_identity *identity, const struct tier_bl
 bool tier_file_decode(const struct tier_identity *identity, const void *header, size_t bytes,
                       struct tier_block *ret_block, uint64_t ret_payload_sum[2]);
 
-/* payload: identity->payload_bytes. On failure nothing of the block is left but what was there. */
+/* Of the three below: after FULL, FAILED and FOLDER errno is that of the call that failed.
+ *
+ * payload: identity->payload_bytes. On failure nothing of the block is left but what was there. */
 enum tier_io_result tier_file_write(const struct tier_fs *fs, int folder,
                                     const struct tier_identity *identity,
                                     const struct tier_block *block, const void *payload);

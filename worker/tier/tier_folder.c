@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "proto/base/assert.h"
@@ -85,6 +86,13 @@ int tier_folder_open(const char *path, uint32_t rank, int *ret_fd, struct errmsg
         return errmsg_errno(err, "disk tier: open '%s'", name);
     *ret_fd = fd;
     return 0;
+}
+
+uint64_t tier_folder_free_bytes(const char *path)
+{
+    struct statvfs fs;
+
+    return statvfs(path, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
 /* ---- scan ---- */

@@ -18,6 +18,11 @@ int tier_folder_lock(const char *path, int *ret_fd, struct errmsg *err);
 /* Make and open the folder of a rank in `path`. */
 int tier_folder_open(const char *path, uint32_t rank, int *ret_fd, struct errmsg *err);
 
+/* What may still be written to the file system of `path`, by others too; UINT64_MAX: it does not
+ * say.
+ */
+uint64_t tier_folder_free_bytes(const char *path);
+
 struct tier_scan {
     const char *path;
     struct tier_identity identity; /* rank 0's */

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "proto/base/assert.h"
+#define LOG_MODULE "tier"
+#include "proto/base/log.h"
 #include "proto/base/mem.h"
 
 #define STOP_S 3
@@ -25,6 +27,7 @@ struct tier_io {
     struct step_disk_op *ring; /* [ring_max] */
     uint32_t ring_max, first, count;
     bool stopping;
+    enum tier_io_result told; /* the trouble that a line of the log tells of; OK: none */
 };
 
 static struct block_hash hash_of(const uint32_t words[4])
@@ -51,10 +54,12 @@ static enum tier_io_result clear(const struct tier_io_settings *settings)
     int fd = settings->fs->openat(settings->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *listing = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *entry;
+    int error = errno;
 
     if (listing == NULL) {
         if (fd >= 0)
             (void)settings->fs->close(fd);
+        errno = error;
         return TIER_IO_FOLDER;
     }
     while ((entry = readdir(listing)) != NULL) {
@@ -62,10 +67,13 @@ static enum tier_io_result clear(const struct tier_io_settings *settings)
         bool ours;
         if (tier_file_name_parse(&settings->identity, entry->d_name, &hash, &ours) &&
             settings->fs->unlinkat(settings->folder, entry->d_name, 0) < 0 && errno != ENOENT &&
-            errno != EISDIR)
+            errno != EISDIR) {
+            error = errno;
             result = TIER_IO_FOLDER;
+        }
     }
     (void)closedir(listing);
+    errno = error;
     return result;
 }
 
@@ -107,6 +115,29 @@ static bool take(struct tier_io *io, struct step_disk_op *ret_op)
     return go_on;
 }
 
+/* Rank 0 learns the result and says what becomes of the tier; which file and which errno is known
+ * here alone. Once per kind of trouble, until a write has gone well again. */
+static void tell_trouble(struct tier_io *io, const struct step_disk_op *op,
+                         enum tier_io_result result, int error)
+{
+    static const char *const verbs[] = {[STEP_DISK_WRITE] = "write",
+                                        [STEP_DISK_READ] = "read",
+                                        [STEP_DISK_REMOVE] = "remove",
+                                        [STEP_DISK_CLEAR] = "clear"};
+    char name[TIER_FILE_NAME_MAX] = ".";
+
+    if (result == TIER_IO_OK && op->kind == STEP_DISK_WRITE)
+        io->told = TIER_IO_OK;
+    if (result < TIER_IO_FULL || result == io->told)
+        return;
+    io->told = result;
+    if (op->kind != STEP_DISK_CLEAR)
+        tier_file_name(&io->settings.identity, hash_of(op->hash), name);
+    log_error("disk_tier_file", "rank=%u %s=rank-%u/%s errno=%d error=\"%s\"",
+              io->settings.identity.rank, verbs[op->kind], io->settings.identity.rank, name, error,
+              strerror(error));
+}
+
 static void *io_main(void *user)
 {
     struct tier_io *io = user;
@@ -114,6 +145,7 @@ static void *io_main(void *user)
 
     while (take(io, &op)) {
         enum tier_io_result result = run(&io->settings, &op);
+        tell_trouble(io, &op, result, errno);
         __atomic_store_n(&io->settings.done[op.token], tier_io_word(op.ticket, result),
                          __ATOMIC_RELEASE);
     }

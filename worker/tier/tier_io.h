@@ -7,7 +7,9 @@
  * host slots, or the one token behind them for what needs no buffer. A token has one operation at a
  * time, so the queue never overflows and nobody waits for the disk. When it is over, the thread
  * stores ticket and result in the token's word. Operations are done in the order in which they were
- * submitted: a file is removed before it is written again. */
+ * submitted: a file is removed before it is written again. The
+ * thread itself logs the file and the errno of a failure, a line per kind of failure until a write
+ * goes well. */
 #ifndef REFRAIN_WORKER_TIER_TIER_IO_H
 #define REFRAIN_WORKER_TIER_TIER_IO_H
 

@@ -274,6 +274,7 @@ static void test_write_when_any_call_fails_leaves_no_file_and_says_why(void **st
             fault.error = kinds[k].error;
             assert_int_equal(tier_file_write(&faulty, folder, &identity, &block, payload),
                              kinds[k].result);
+            assert_int_equal(errno, kinds[k].error); /* not that of the unlink behind it */
             assert_int_equal(tier_test_files(folder), 0);
         }
     }
@@ -289,6 +290,7 @@ static void test_write_when_any_call_fails_leaves_no_file_and_says_why(void **st
         fault.fail_at = at;
         fault.error = EIO;
         assert_int_equal(tier_file_read(&faulty, folder, &identity, &block, got), TIER_IO_FAILED);
+        assert_int_equal(errno, EIO);
     }
     fault.calls = 0;
     fault.fail_at = 2;
