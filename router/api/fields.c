@@ -154,6 +154,12 @@ int fields_read_value(const struct field *field, const json_t *value, struct fie
     return 0;
 }
 
+static const char *key_of(const struct field *field)
+{
+    const char *dot = strrchr(field->name, '.');
+    return dot ? dot + 1 : field->name;
+}
+
 /* Names come from the client: a log line takes only what looks like one. */
 static void log_unknown(const struct field *table, const json_t *object)
 {
@@ -165,7 +171,7 @@ static void log_unknown(const struct field *table, const json_t *object)
     json_object_foreach((json_t *)object, key, value)
     {
         const struct field *field = table;
-        while (field->name && strcmp(field->name, key) != 0)
+        while (field->name && strcmp(key_of(field), key) != 0)
             field++;
         if (field->name)
             continue;
@@ -202,7 +208,7 @@ int fields_read(const struct field *table, const json_t *object, struct field_re
 {
     ASSERT(json_is_object(object));
     for (const struct field *field = table; field->name; field++) {
-        const json_t *value = json_object_get(object, field->name);
+        const json_t *value = json_object_get(object, key_of(field));
         if (!value || json_is_null(value) || !(field->kinds & reader->kind))
             continue;
         int r = fields_read_value(field, value, reader);

@@ -32,7 +32,7 @@ struct field_reader {
 };
 
 struct field {
-    const char *name;
+    const char *name; /* of a member of a member: the path; its key is what follows the last dot */
     enum field_type type;
     unsigned kinds; /* bits */
     size_t offset;

@@ -123,11 +123,11 @@ static int read_json_schema(struct field_reader *reader, const char *param, cons
     const json_t *schema = json_object_get(holder, "schema");
 
     if (!json_is_object(holder))
-        return api_error_bad(reader->error, param,
+        return api_error_bad(reader->error, "response_format.json_schema",
                              "'response_format' of type json_schema needs an object "
                              "'json_schema' with a 'schema'.");
     if (!json_is_object(schema) && !json_is_boolean(schema))
-        return api_error_bad(reader->error, param,
+        return api_error_bad(reader->error, "response_format.json_schema.schema",
                              "'response_format.json_schema.schema' must be an object.");
     return set_json(reader, param, GRAMMAR_JSON_SCHEMA, schema);
 }
@@ -149,9 +149,9 @@ int grammar_fields_read_response_format(struct field_reader *reader, const struc
     if (strcmp(type, "structural_tag") == 0)
         return set_json(reader, field->name, GRAMMAR_TAGS, value);
     if (strcmp(type, "grammar") == 0)
-        return api_error_set(reader->error, 400, "unsupported_parameter", field->name,
+        return api_error_set(reader->error, 400, "unsupported_parameter", "response_format.type",
                              "'response_format' of type '%s' is not supported.", type);
-    return api_error_bad(reader->error, field->name,
+    return api_error_bad(reader->error, "response_format.type",
                          "'response_format.type' must be text, json_object, json_schema or "
                          "structural_tag.");
 }

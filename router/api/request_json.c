@@ -330,11 +330,11 @@ static int refuse_web_search(struct field_reader *reader, const struct field *fi
 static int read_stream_options(struct field_reader *reader, const struct field *field,
                                const json_t *value)
 {
-    static const struct field rows[] = {{.name = "include_usage",
+    static const struct field rows[] = {{.name = "stream_options.include_usage",
                                          .type = FIELD_BOOL,
                                          .kinds = ALL,
                                          .offset = offsetof(struct api_request, include_usage)},
-                                        {.name = "continuous_usage_stats",
+                                        {.name = "stream_options.continuous_usage_stats",
                                          .type = FIELD_BOOL,
                                          .kinds = ALL,
                                          .offset = offsetof(struct api_request, continuous_usage)},
@@ -354,8 +354,7 @@ static int read_history(struct field_reader *reader, const struct field *field, 
     struct errmsg err;
 
     if (history_parse_json(value, &request->history, &err) < 0)
-        return api_error_bad(reader->error, "refrain.history", "'refrain.%s' %s.", field->name,
-                             err.text);
+        return api_error_bad(reader->error, field->name, "'%s' %s.", field->name, err.text);
     request->has_history = true;
     return 0;
 }
@@ -363,15 +362,15 @@ static int read_history(struct field_reader *reader, const struct field *field, 
 static int read_refrain(struct field_reader *reader, const struct field *field, const json_t *value)
 {
     static const struct field rows[] = {
-        {.name = "explain",
+        {.name = "refrain.explain",
          .type = FIELD_BOOL,
          .kinds = ALL,
          .offset = offsetof(struct api_request, explain)},
-        {.name = "turn_memory",
+        {.name = "refrain.turn_memory",
          .type = FIELD_BOOL,
          .kinds = ALL,
          .offset = offsetof(struct api_request, turn_memory)},
-        {.name = "history", .type = FIELD_CUSTOM, .kinds = CHAT, .read = read_history},
+        {.name = "refrain.history", .type = FIELD_CUSTOM, .kinds = CHAT, .read = read_history},
         {.name = NULL}};
     if (!json_is_object(value))
         return fields_wrong_type(reader->error, field->name, "an object", value);

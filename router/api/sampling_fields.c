@@ -117,17 +117,17 @@ static int check_logprob_ids(const struct api_request *request, struct api_error
 int sampling_fields_read_repetition(struct field_reader *reader, const struct field *field,
                                     const json_t *value)
 {
-    static const struct field rows[] = {{.name = "max_pattern_size",
+    static const struct field rows[] = {{.name = "repetition_detection.max_pattern_size",
                                          .type = FIELD_U32,
                                          .kinds = UINT32_MAX,
                                          .max = REPETITION_PATTERN_MAX,
                                          .offset = offsetof(struct api_request, repetition_max)},
-                                        {.name = "min_pattern_size",
+                                        {.name = "repetition_detection.min_pattern_size",
                                          .type = FIELD_U32,
                                          .kinds = UINT32_MAX,
                                          .max = REPETITION_PATTERN_MAX,
                                          .offset = offsetof(struct api_request, repetition_min)},
-                                        {.name = "min_count",
+                                        {.name = "repetition_detection.min_count",
                                          .type = FIELD_U32,
                                          .kinds = UINT32_MAX,
                                          .max = REPETITION_COUNT_MAX,
@@ -141,11 +141,11 @@ int sampling_fields_read_repetition(struct field_reader *reader, const struct fi
     if (r < 0)
         return r;
     if (request->repetition_min > request->repetition_max)
-        return api_error_bad(reader->error, field->name,
+        return api_error_bad(reader->error, "repetition_detection.min_pattern_size",
                              "'%s': 'min_pattern_size' is %u, more than 'max_pattern_size' %u.",
                              field->name, request->repetition_min, request->repetition_max);
     if (request->repetition_max > 0 && request->repetition_count < 2)
-        return api_error_bad(reader->error, field->name,
+        return api_error_bad(reader->error, "repetition_detection.min_count",
                              "'%s': 'min_count' is %u; it must be at least 2 (or "
                              "'max_pattern_size' 0, which is off).",
                              field->name, request->repetition_count);

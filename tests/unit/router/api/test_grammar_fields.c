@@ -103,11 +103,12 @@ static void test_two_grammars_and_wrong_shapes_are_refused(void **state)
     refuse("\"guided_regex\":{}", "guided_regex", "a string");
     refuse("\"guided_choice\":\"a\"", "guided_choice", "a list");
     refuse("\"response_format\":{}", "response_format", "'type'");
-    refuse("\"response_format\":{\"type\":\"yaml\"}", "response_format", "json_schema");
-    refuse("\"response_format\":{\"type\":\"grammar\"}", "response_format", "not supported");
-    refuse("\"response_format\":{\"type\":\"json_schema\"}", "response_format", "'json_schema'");
+    refuse("\"response_format\":{\"type\":\"yaml\"}", "response_format.type", "json_schema");
+    refuse("\"response_format\":{\"type\":\"grammar\"}", "response_format.type", "not supported");
+    refuse("\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema",
+           "'json_schema'");
     refuse("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\"}}",
-           "response_format", "must be an object");
+           "response_format.json_schema.schema", "must be an object");
 }
 
 static void test_a_grammar_that_does_not_compile_is_refused_with_its_place(void **state)

@@ -134,7 +134,7 @@ static void test_turn_memory_is_on_unless_a_client_says_no(void **state)
     done(&p);
     p = chat("\"refrain\":{\"turn_memory\":\"no\"}");
     assert_true(p.r < 0);
-    assert_string_equal(p.error.param, "turn_memory");
+    assert_string_equal(p.error.param, "refrain.turn_memory");
     done(&p);
 }
 
@@ -172,7 +172,7 @@ static void test_fields_of_the_wrong_type_name_themselves(void **state)
         {"\"n\":\"2\"", "n", "an integer"},
         {"\"stream\":\"yes\"", "stream", "true or false"},
         {"\"stream\":true,\"stream_options\":[]", "stream_options", "an object"},
-        {"\"stream\":true,\"stream_options\":{\"include_usage\":1}", "include_usage",
+        {"\"stream\":true,\"stream_options\":{\"include_usage\":1}", "stream_options.include_usage",
          "true or false"},
         {"\"priority\":\"high\"", "priority", "an integer"},
         {"\"cache_salt\":7", "cache_salt", "a string"},

@@ -121,14 +121,14 @@ static void test_repetition_is_off_or_makes_sense(void **state)
     p = parse(API_CHAT, "\"repetition_detection\":{}");
     assert_true(p.r == 0 && p.request.repetition_max == 0);
     done(&p);
-    refuse(API_CHAT, "\"repetition_detection\":{\"max_pattern_size\":8}", "repetition_detection",
-           "'min_count' is 0; it must be at least 2");
+    refuse(API_CHAT, "\"repetition_detection\":{\"max_pattern_size\":8}",
+           "repetition_detection.min_count", "'min_count' is 0; it must be at least 2");
     refuse(API_CHAT,
            "\"repetition_detection\":{\"max_pattern_size\":2,\"min_pattern_size\":3,"
            "\"min_count\":2}",
-           "repetition_detection", "is 3, more than 'max_pattern_size' 2");
-    refuse(API_CHAT, "\"repetition_detection\":{\"max_pattern_size\":1025}", "max_pattern_size",
-           "at most 1024");
+           "repetition_detection.min_pattern_size", "is 3, more than 'max_pattern_size' 2");
+    refuse(API_CHAT, "\"repetition_detection\":{\"max_pattern_size\":1025}",
+           "repetition_detection.max_pattern_size", "at most 1024");
     refuse(API_CHAT, "\"repetition_detection\":[1]", "repetition_detection", "an object");
 }
 
