@@ -62,6 +62,12 @@ static const char *without_line(const char *text, uint32_t line)
     return strncmp(text, start, strlen(start)) == 0 ? text + strlen(start) : text;
 }
 
+/* What a client can change when a template and its messages do not go together. */
+static const char *template_param(const struct api_request *request)
+{
+    return request->chat_template_bytes > 0 ? "chat_template" : "messages";
+}
+
 int prompt_render(const struct prompt_maker *maker, const struct api_request *request, double now,
                   struct rendered *ret, struct api_error *error)
 {
@@ -89,8 +95,9 @@ int prompt_render(const struct prompt_maker *maker, const struct api_request *re
                              "--chat-template FILE, or use /v1/completions.");
     int r = chat_template_render(template, &input, ret, &line, &err);
     if (r < 0)
-        return api_error_set(error, 400, "chat_template_error", "messages",
-                             "The chat template refuses these messages (line %u): %s", line,
+        return api_error_set(error, 400, "chat_template_error", template_param(request),
+                             "The chat template %s these messages (line %u): %s",
+                             r == -E2BIG ? "passes a limit with" : "refuses", line,
                              without_line(err.text, line));
     if (!request->continue_final_message)
         return 0;
@@ -224,7 +231,8 @@ int prompt_encode(const struct prompt_maker *maker, const struct api_request *re
     if (r < 0)
         return r;
     if (out->count == 0)
-        return api_error_bad(error, "messages", "The chat template made an empty prompt of this.");
+        return api_error_bad(error, template_param(request),
+                             "The chat template made an empty prompt of this.");
     return 0;
 }
 

@@ -597,7 +597,7 @@ static void test_a_trusted_template_of_a_client_makes_the_prompt(void **state)
         ("{% for i in range(100000) %}{% for j in range(100000) %}{{ i }}{% endfor %}"
          "{% endfor %}"),
         "{{ raise_exception('not today') }}"};
-    static const char *const params[] = {"chat_template", "messages", "messages"};
+    static const char *const params[] = {"chat_template", "chat_template", "chat_template"};
     for (size_t i = 0; i < 3; i++) {
         answer = ask(CHAT_PATH, with_template(bad[i]), 400);
         json_t *error = json_object_get(answer, "error");
