@@ -67,5 +67,11 @@ int tool_fields_check(struct api_request *request, struct api_error *error)
         return api_error_bad(error, "tool_choice",
                              "'tool_choice' names the function '%.100s', which is not in 'tools'.",
                              json_string_value(request->tool_name));
+    if (request->tool_choice > API_TOOLS_AUTO && request->grammar.kind != GRAMMAR_NONE &&
+        strcmp(request->grammar_param, "response_format") != 0)
+        return api_error_bad(error, request->grammar_param,
+                             "'%s' and a 'tool_choice' that needs a call exclude each other: an "
+                             "answer is either of that form or a call.",
+                             request->grammar_param);
     return 0;
 }

@@ -111,6 +111,21 @@ static void test_two_grammars_and_wrong_shapes_are_refused(void **state)
            "response_format.json_schema.schema", "must be an object");
 }
 
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],"
+
+static void test_a_grammar_beside_a_call_that_must_come_is_refused(void **state)
+{
+    (void)state;
+    refuse(TOOLS "\"tool_choice\":\"required\",\"guided_regex\":\"a\"", "guided_regex",
+           "'guided_regex' and a 'tool_choice'");
+    refuse(TOOLS "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},"
+                 "\"structured_outputs\":{\"regex\":\"a\"}",
+           "structured_outputs", "'structured_outputs' and a 'tool_choice'");
+    check(TOOLS "\"tool_choice\":\"auto\",\"guided_regex\":\"a\"", GRAMMAR_REGEX, "a", NULL);
+    check(TOOLS "\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"}",
+          GRAMMAR_JSON_OBJECT, "", "response_format");
+}
+
 static void test_a_grammar_that_does_not_compile_is_refused_with_its_place(void **state)
 {
     struct grammar_store *store = grammar_store_new(1 << 20);
@@ -138,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_spelling_arrives),
         cmocka_unit_test(test_two_grammars_and_wrong_shapes_are_refused),
+        cmocka_unit_test(test_a_grammar_beside_a_call_that_must_come_is_refused),
         cmocka_unit_test(test_a_grammar_that_does_not_compile_is_refused_with_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
