@@ -1,7 +1,9 @@
 /* choice.c - ids of one step -> text.
  *
  * The id that ended an answer (a stop id) is counted; it is shown only when it is the client's, who
- * wants stops in the output. Before `min_tokens` stop strings are not looked for, as in vLLM. */
+ * wants stops in the output; its log probability is told in any case, as in vLLM, so that there are
+ * as many as tokens. Before `min_tokens` stop strings are not looked for, as in vLLM, and neither
+ * are they while the model thinks. */
 #include "router/choice.h"
 
 #include <errno.h>
@@ -131,6 +133,19 @@ static void read_certain(struct choice *choice)
         choice->detokenizer.kept_count = answer->kept_calls;
 }
 
+static bool is_thinking(const struct choice *choice)
+{
+    const struct answer_plan *answer = &choice->plan->answer;
+    return answer->reader.reasoning && choice->reader.reasoning.state == REASONING_INSIDE;
+}
+
+/* Stop strings end the text of an answer, not the thinking before it, whose end may be forced. */
+static bool looks_for_stops(const struct choice *choice)
+{
+    return choice->stop && choice->tokens >= choice->plan->fields->tokens_min &&
+           !is_thinking(choice);
+}
+
 /* `raw` through the stop strings. True: one is complete. */
 static bool sift(struct choice *choice)
 {
@@ -138,11 +153,14 @@ static bool sift(struct choice *choice)
     size_t before = text->bytes;
     bool found = false;
 
-    if (choice->stop && choice->tokens >= choice->plan->fields->tokens_min)
+    if (looks_for_stops(choice)) {
         found = stop_matcher_push(choice->stop, choice->raw.data, choice->raw.bytes, text,
                                   &choice->stop_which);
-    else
+    } else {
+        if (choice->stop) /* what was held when the thinking began */
+            stop_matcher_finish(choice->stop, text);
         buffer_append(text, choice->raw.data, choice->raw.bytes);
+    }
     choice->text_bytes += text->bytes - before;
     buffer_clear(&choice->raw);
     read_certain(choice);
@@ -151,12 +169,6 @@ static bool sift(struct choice *choice)
         choice->finish_reason = "stop";
     }
     return found;
-}
-
-static bool is_thinking(const struct choice *choice)
-{
-    const struct answer_plan *answer = &choice->plan->answer;
-    return answer->reader.reasoning && choice->reader.reasoning.state == REASONING_INSIDE;
 }
 
 /* The text of one token. As vLLM counts them, tags are not tokens of reasoning. */
@@ -299,7 +311,7 @@ int choice_take(struct choice *choice, const Refrain__StepItem *item, bool *ret_
         if (i < item->n_logprobs)
             choice->logprob_sum += item->logprobs[i]->chosen;
         keep_id(choice, id_at(item, i));
-        if (choice->plan->fields->logprobs && shown)
+        if (choice->plan->fields->logprobs)
             logprobs_json_add(&choice->logprobs, id_at(item, i),
                               i < item->n_logprobs ? item->logprobs[i] : NULL);
         if (!shown)

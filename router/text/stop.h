@@ -24,7 +24,7 @@ void stop_matcher_free(struct stop_matcher *matcher);
  * its index, further pushes are ignored. */
 bool stop_matcher_push(struct stop_matcher *matcher, const char *text, size_t bytes,
                        struct buffer *out, size_t *ret_which);
-/* End without a match: append what was held. */
+/* No match can come of what was held: append it, and begin anew. */
 void stop_matcher_finish(struct stop_matcher *matcher, struct buffer *out);
 
 #endif

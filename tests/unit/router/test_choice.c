@@ -66,11 +66,13 @@ static void test_stop_id_is_counted_and_not_shown(void **state)
     struct fixture f;
     (void)state;
     setup(&f);
+    f.fields.logprobs = 1;
     choice_init(&f.choice, NULL, &f.plan);
     assert_false(take(&f, "ab", REFRAIN__FINISH__FINISH_NONE));
     assert_true(take(&f, "c$", REFRAIN__FINISH__FINISH_STOP));
     expect_text(&f, "abc");
     assert_int_equal(f.choice.tokens, 4);
+    assert_int_equal(f.choice.logprobs.count, 4); /* one for each that is counted */
     assert_string_equal(f.choice.finish_reason, "stop");
     assert_int_equal(f.choice.stop_kind, CHUNK_STOP_NONE); /* the model's own end */
     assert_int_equal(f.choice.cached_tokens, 48);
@@ -237,6 +239,26 @@ static void test_reasoning_and_calls_are_read_behind_the_stop_strings(void **sta
     expect_text(&f, "ok");
     assert_string_equal(f.choice.finish_reason, "tool_calls");
     assert_int_equal(f.choice.stop_kind, CHUNK_STOP_NONE);
+    teardown(&f);
+}
+
+static void test_stop_strings_are_not_looked_for_in_the_thinking_or_its_tags(void **state)
+{
+    static const char *const stops[] = {"hm", "</th", "k<"};
+    struct fixture f;
+    (void)state;
+    setup(&f);
+    read_with(&f, "qwen3", "hermes");
+    for (size_t i = 0; i < 3; i++) {
+        f.fields.stop[i] = stops[i];
+        f.fields.stop_bytes[i] = strlen(stops[i]);
+    }
+    f.fields.stop_count = 3;
+    choice_init(&f.choice, NULL, &f.plan);
+    assert_true(take(&f, THOUGHT, REFRAIN__FINISH__FINISH_NONE));
+    expect_text(&f, "o");
+    assert_string_equal(f.choice.reader.thoughts.data, "hm");
+    assert_int_equal(f.choice.stop_which, 2);
     teardown(&f);
 }
 
@@ -629,6 +651,7 @@ int main(void)
         cmocka_unit_test(test_half_characters_are_held_and_broken_ones_replaced),
         cmocka_unit_test(test_echo_comes_first_and_again_after_a_restart),
         cmocka_unit_test(test_reasoning_and_calls_are_read_behind_the_stop_strings),
+        cmocka_unit_test(test_stop_strings_are_not_looked_for_in_the_thinking_or_its_tags),
         cmocka_unit_test(test_a_cut_answer_says_so_even_with_a_call),
         cmocka_unit_test(test_a_named_call_ends_with_stop),
         cmocka_unit_test(test_what_the_reader_holds_comes_out_at_the_end),
