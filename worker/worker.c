@@ -240,6 +240,25 @@ static int start_ranks(struct worker *worker, struct errmsg *err)
     return r;
 }
 
+/* Attention to so many positions takes as many operations as a row's matmuls without the head. */
+static uint32_t row_positions(const struct model_config *config)
+{
+    uint64_t heads = config->q_heads + 2ull * config->kv_heads + config->q_heads;
+    uint64_t attention = 0, matmuls = 0;
+
+    for (uint32_t i = 0; i < config->layers; i++) {
+        bool experts = (config->layer_kinds[i] & LAYER_EXPERTS) != 0;
+        uint64_t columns = experts ? (uint64_t)config->experts.chosen * config->experts.ffn +
+                                         config->experts.shared_ffn
+                                   : config->ffn;
+        matmuls += config->hidden * (heads * config->head_dim + 3 * columns);
+        if ((config->layer_kinds[i] & LAYER_SLIDING) == 0)
+            attention += 2ull * config->q_heads * config->head_dim;
+    }
+    uint64_t positions = attention > 0 ? matmuls / attention : 0;
+    return positions < UINT32_MAX ? (uint32_t)positions : 0;
+}
+
 static int start_engine(struct worker *worker, struct errmsg *err)
 {
     const struct worker_settings *settings = worker->settings;
@@ -250,6 +269,7 @@ static int start_engine(struct worker *worker, struct errmsg *err)
         .scheduler = {.sequences_max = settings->sequences_max,
                       .step_tokens_max = worker->info.step_tokens_max,
                       .step_ms_max = settings->step_ms_max,
+                      .row_positions = row_positions(&worker->model->config),
                       .context_tokens_max = worker->info.pool.context_tokens,
                       .waiting_max = settings->waiting_max,
                       .vocab_size = worker->model->config.vocab_size},

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 struct chunk_limits {
-    uint32_t step_tokens; /* what is left of the step's budget */
-    uint32_t block_tokens;
+    uint32_t step_tokens;  /* what is left of the step's budget */
+    uint32_t block_tokens; /* cuts end on multiples of it */
 };
 
 /* Tokens to compute from `computed` on; 0: the budget does not reach the next block border. */

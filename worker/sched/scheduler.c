@@ -26,10 +26,13 @@
 #include "worker/sched/chunk.h"
 #include "worker/sched/scheduler_internal.h"
 
-#define WATERMARK_PART 100   /* 1 % */
-#define UNMEASURED_ROWS 128  /* of prompts beside decodes, before a step was measured */
-#define MEASURED_ROWS_MIN 32 /* fewer say more about the step than about its rows */
-#define LIMITED_ROWS_MIN 64  /* where a step's fixed costs are most of it, fewer gain nothing */
+#define WATERMARK_PART 100 /* 1 % */
+/* Work of prompts (step_time.h) in a step beside decodes. Less than the first says more about the
+ * step than about its rows; less than the second gains nothing where a step's fixed costs are most
+ * of it, and is what goes before a step was measured. */
+#define MEASURED_WORK_MIN 32.0
+#define LIMITED_WORK_MIN 32.0
+#define LIMITED_CUT_TOKENS 8 /* deep in a prompt, whole blocks would miss the time by half */
 
 static struct sequence *entry_of(struct list *item)
 {
@@ -56,6 +59,7 @@ int scheduler_new(const struct scheduler_settings *settings, struct block_pool *
     struct scheduler *s = mem_zalloc(sizeof(*s));
     s->settings = *settings;
     s->pool = pool;
+    s->time.row_positions = settings->row_positions;
     scheduler_set_windows(s);
     list_init(&s->waiting);
     list_init(&s->running);
@@ -278,6 +282,7 @@ static void add_entry(struct scheduler *s, struct sequence *seq, uint32_t rows)
     };
     add_scores(s, &s->entries[s->entries_count - 1]);
     s->rows += rows;
+    s->work += step_time_work(&s->time, seq->computed, rows);
     seq->in_step = true;
 }
 
@@ -286,6 +291,15 @@ uint32_t scheduler_chunk_rows(const struct scheduler *s, const struct sequence *
 {
     struct chunk_limits limits = {scheduler_budget(s), BLOCK_TOKENS};
 
+    if (s->work_max > 0) {
+        uint32_t rows = step_time_rows(&s->time, computed, s->work_max - s->work, UINT32_MAX);
+        if (rows < BLOCK_TOKENS && s->work == s->decodes_work)
+            rows = BLOCK_TOKENS; /* somebody goes on, however deep it is */
+        if (rows < limits.step_tokens) {
+            limits.step_tokens = rows;
+            limits.block_tokens = LIMITED_CUT_TOKENS;
+        }
+    }
     if (scheduler_to_score(seq) > 0) {
         ASSERT(computed <= seq->scored);
         uint32_t rows = seq->scored - computed + SCORED_ROWS_MAX - s->scored_rows;
@@ -321,29 +335,24 @@ static void plan_decodes(struct scheduler *s)
     }
 }
 
-/* Beside decodes, prompts get the rows that take about step_ms_max. */
+/* Beside decodes, prompts get the work that takes about step_ms_max. */
 static void limit_prompts(struct scheduler *s)
 {
-    double rows = UNMEASURED_ROWS;
+    double work = 0;
 
+    s->decodes_work = s->work;
     if (s->settings.step_ms_max == 0 || s->rows == 0)
         return;
-    if (s->row_ns > 0)
-        rows = s->settings.step_ms_max * 1e6 / s->row_ns;
-    if (rows < LIMITED_ROWS_MIN)
-        rows = LIMITED_ROWS_MIN;
-    if (rows < scheduler_budget(s))
-        s->rows_max = s->rows + (uint32_t)rows;
+    if (s->time.work_ns > 0)
+        work = s->settings.step_ms_max * 1e6 / s->time.work_ns;
+    s->work_max = s->work + (work > LIMITED_WORK_MIN ? work : LIMITED_WORK_MIN);
 }
 
-/* What a row of the step cost, if prompts were most of it. Half old, half new: a prompt's rows cost
- * more the deeper they are. */
-static void measure_rows(struct scheduler *s, uint64_t now_ns)
+/* Only a step that was mostly prompts says what their rows cost. */
+static void measure_work(struct scheduler *s, uint64_t now_ns)
 {
-    if (s->rows < MEASURED_ROWS_MIN + s->entries_count || now_ns <= s->planned_ns)
-        return;
-    double row_ns = (double)(now_ns - s->planned_ns) / s->rows;
-    s->row_ns = s->row_ns > 0 ? (s->row_ns + row_ns) / 2 : row_ns;
+    if (s->work >= s->decodes_work + MEASURED_WORK_MIN && now_ns > s->planned_ns)
+        step_time_learn(&s->time, s->work, now_ns - s->planned_ns);
 }
 
 static void plan_prefills(struct scheduler *s)
@@ -364,7 +373,7 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     ASSERT(!s->planned);
     s->planned = true;
     s->planned_ns = now_ns;
-    s->rows_max = s->settings.step_tokens_max;
+    s->work = s->work_max = s->decodes_work = 0;
     s->preempted = false;
     s->entries_count = s->copies_count = s->rows = s->scored_rows = s->loading = 0;
     block_pool_expire_pins(s->pool, now_ns);
@@ -471,7 +480,7 @@ uint32_t scheduler_commit(struct scheduler *s, const struct step_plan *plan,
         const struct sample_result *result = entry->want_token ? &results[tokens++] : NULL;
         count += commit_entry(s, entry, result, now_ns, &ret_items[count]);
     }
-    measure_rows(s, now_ns);
+    measure_work(s, now_ns);
     s->entries_count = s->copies_count = 0;
     s->planned = false;
     return count + report_finished(s, ret_items + count,

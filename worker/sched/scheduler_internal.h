@@ -6,6 +6,7 @@
 #include "proto/base/list.h"
 #include "proto/base/map.h"
 #include "worker/sched/scheduler.h"
+#include "worker/sched/step_time.h"
 
 struct scheduler {
     struct scheduler_settings settings;
@@ -26,13 +27,13 @@ struct scheduler {
     struct plan_entry *entries;
     struct plan_copy *copies; /* each holds a reference on `from` until commit */
     uint32_t entries_count, copies_count, rows, scored_rows;
-    uint32_t rows_max;   /* of this step: step_tokens_max, or fewer (limit_prompts) */
-    uint64_t planned_ns; /* when it was planned */
-    double row_ns;       /* of a prompt's row in recent steps; 0: none was measured */
-    uint32_t *scratch;   /* block ids of one sequence */
-    uint32_t loading;    /* waiting requests of this plan whose prefix is on its way from a tier */
-    bool planned;        /* between plan and commit */
-    bool preempted;      /* in this plan: then nobody is admitted */
+    double work, work_max, decodes_work; /* of this step; the most of it, 0: no limit; of decodes */
+    uint64_t planned_ns;                 /* when it was planned */
+    struct step_time time;
+    uint32_t *scratch; /* block ids of one sequence */
+    uint32_t loading;  /* waiting requests of this plan whose prefix is on its way from a tier */
+    bool planned;      /* between plan and commit */
+    bool preempted;    /* in this plan: then nobody is admitted */
     uint64_t preemptions_total, admitted_total, finished_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
     uint64_t cached_host_tokens_total, cached_disk_tokens_total, tier_asked_tokens_total;
@@ -81,7 +82,7 @@ static inline uint32_t scheduler_to_score(const struct sequence *seq)
 
 static inline uint32_t scheduler_budget(const struct scheduler *scheduler)
 {
-    return scheduler->rows_max - scheduler->rows;
+    return scheduler->settings.step_tokens_max - scheduler->rows;
 }
 
 #endif

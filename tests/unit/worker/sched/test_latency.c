@@ -12,6 +12,7 @@
 #define PROMPT_TOKENS 4000u
 #define STEP_NS 2000000u
 #define ROW_NS 50000u
+#define ROW_POSITIONS 1000u /* attention to so many costs as much again */
 #define FULL_STEP_NS (STEP_NS + BUDGET * ROW_NS)
 
 static const struct scheduler_settings usual = {
@@ -24,6 +25,7 @@ static const struct scheduler_settings usual = {
 
 struct watch {
     uint64_t last_ns[STREAMS], gap_max_ns;
+    uint32_t row_positions; /* 0: context costs nothing */
 };
 
 static struct sequence *add(struct fake_engine *engine, uint32_t number, uint32_t tokens,
@@ -65,6 +67,11 @@ static void step(struct fake_engine *engine, struct watch *watch)
     fake_plan(engine);
     assert_streams_are_in(engine, watch);
     engine->now_ns += STEP_NS + (uint64_t)engine->plan.rows * ROW_NS;
+    for (uint32_t i = 0; watch->row_positions > 0 && i < engine->plan.entries_count; i++) {
+        const struct plan_entry *entry = &engine->plan.entries[i];
+        uint64_t middle = entry->first_position + entry->rows / 2;
+        engine->now_ns += entry->rows * middle * ROW_NS / watch->row_positions;
+    }
     fake_forward(engine);
     uint32_t count = fake_commit(engine);
     for (uint32_t i = 0; i < count; i++) {
@@ -84,7 +91,7 @@ static uint32_t steps_of_long_prompts(const struct scheduler_settings *settings,
                                       uint64_t *ret_gap_max_ns)
 {
     struct fake_engine engine;
-    struct watch watch = {.gap_max_ns = 0};
+    struct watch watch = {.row_positions = settings->row_positions};
     struct sequence *last = NULL;
     uint32_t steps = 0;
 
@@ -125,7 +132,7 @@ static void test_many_long_prompts_share_the_budget_in_order(void **state)
 static void test_prompts_beside_streams_take_the_time_they_may(void **state)
 {
     /* 2,048 rows would take 104 ms. In 20 ms go, with 2 ms of a step shared among its rows, about
-     * 20 / 0.055 = 360 rows: 4000 / 360 = 11.1 steps, and one more for the first of 128. */
+     * 20 / 0.055 = 360 rows: 4000 / 360 = 11.1 steps, and one more for the first of 32. */
     struct scheduler_settings settings = usual;
     uint64_t gap_max_ns;
     (void)state;
@@ -137,12 +144,27 @@ static void test_prompts_beside_streams_take_the_time_they_may(void **state)
     assert_int_equal(steps_of_long_prompts(&settings, 1, &gap_max_ns), 2);
 }
 
+static void test_rows_deep_in_a_prompt_take_the_time_they_may(void **state)
+{
+    /* At position p a row takes 0.05 (1 + p / 1000) ms: the prompt 4000 x 0.05 x 3 = 600 ms. 20 ms
+     * are 36 rows at its start (2 ms are the step's own, 8 rows the streams'), 8 at its end. */
+    struct scheduler_settings settings = usual;
+    uint64_t gap_max_ns;
+    (void)state;
+    settings.step_tokens_max = 2048;
+    settings.step_ms_max = 20;
+    settings.row_positions = ROW_POSITIONS;
+    assert_in_range(steps_of_long_prompts(&settings, 1, &gap_max_ns), 30, 36);
+    assert_in_range(gap_max_ns, 18000000, 23000000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams_do_not_wait_for_a_long_prompt),
         cmocka_unit_test(test_many_long_prompts_share_the_budget_in_order),
         cmocka_unit_test(test_prompts_beside_streams_take_the_time_they_may),
+        cmocka_unit_test(test_rows_deep_in_a_prompt_take_the_time_they_may),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
