@@ -24,7 +24,8 @@
 #include "kernels/cpu/matmul_panels.h"
 #include "kernels/cpu/simd_avx2.h"
 
-#define ROWS 4 /* rows of a micro-kernel */
+#define ROWS 4     /* rows of a micro-kernel */
+#define AHEAD 1024 /* bytes of a panel asked for before their turn */
 
 enum { HEADER = PANEL * 2 }; /* bytes of one f16 vector */
 
@@ -32,6 +33,13 @@ INLINE void load_header(const uint8_t *header, __m256 ret_v[2])
 {
     ret_v[0] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)header));
     ret_v[1] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)header + 1));
+}
+
+/* Weights of a decode come from memory once, and the processor's own prefetch stops at every 4 KiB.
+ * Past the last panel the lines are asked for in vain. */
+INLINE void fetch_ahead(const uint8_t *group, const size_t bytes)
+{
+    UNROLL for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(group + AHEAD + i);
 }
 
 INLINE __m256i load_bytes(const uint8_t *bytes)
@@ -205,6 +213,7 @@ INLINE void multiply_group_scale(enum panel_class class, const int R, const stru
         const int8_t *q = b->quant.q + (size_t)g * GROUP;
         __m256i dot[ROWS][2];
         __m256 d[2], m[2];
+        fetch_ahead(group, group_bytes);
         if (class == PANEL_U4)
             dot_u4(R, 0, QUADS / 2, group + headers, q, b->q_stride, dot);
         else if (class == PANEL_U5)
@@ -243,6 +252,7 @@ INLINE void multiply_u2(const int R, const struct block *b)
     start_sums(R, b, sum);
     for (uint32_t g = 0; g < b->groups; g++, group += 4 * HEADER + QUADS * 32) {
         const int8_t *q = b->quant.q + (size_t)g * GROUP;
+        fetch_ahead(group, 4 * HEADER + QUADS * 32);
         UNROLL for (int half = 0; half < 2; half++)
         {
             __m256i dot[ROWS][2];
@@ -265,6 +275,7 @@ INLINE void multiply_s6(const int R, const struct block *b)
     start_sums(R, b, sum);
     for (uint32_t g = 0; g < b->groups; g++, group += 2 * HEADER + QUADS * 64) {
         const int8_t *q = b->quant.q + (size_t)g * GROUP;
+        fetch_ahead(group, 2 * HEADER + QUADS * 64);
         UNROLL for (int half = 0; half < 2; half++)
         {
             __m256i dot[ROWS][2];
