@@ -19,6 +19,8 @@ struct backend_ops {
                   const uint32_t *ids);
     void (*rmsnorm)(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
                     float eps);
+    void (*layernorm)(struct backend *b, struct tensor *y, const struct tensor *x, uint32_t dim,
+                      const float *w, float eps);
     void (*matmul)(struct backend *b, struct tensor *y, const struct tensor *x,
                    const struct weight *weight, bool accumulate);
     void (*rope)(struct backend *b, struct tensor *qkv, const struct heads *heads,

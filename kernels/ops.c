@@ -111,6 +111,17 @@ void op_rmsnorm(struct backend *b, struct tensor *y, const struct tensor *x, con
         b->ops->rmsnorm(b, y, x, w, eps);
 }
 
+void op_layernorm(struct backend *b, struct tensor *y, const struct tensor *x, uint32_t dim,
+                  const float *w, float eps)
+{
+    check_tensor(x);
+    check_tensor(y);
+    ASSERT(y->rows == x->rows && y->columns == x->columns);
+    ASSERT(dim > 0 && x->columns % dim == 0);
+    if (!is_empty(x))
+        b->ops->layernorm(b, y, x, dim, w, eps);
+}
+
 void op_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
                const struct weight *weight, bool accumulate)
 {

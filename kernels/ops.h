@@ -101,6 +101,12 @@ void op_embed(struct backend *b, struct tensor *x, const struct weight *weight,
 void op_rmsnorm(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
                 float eps);
 
+/* y = (x - mean(x)) / sqrt(variance(x) + eps) * w, no bias (Ba et al. 2016): of every `dim` columns
+ * of a row apart, which are the whole row or one of its heads. dim divides the columns, w [columns]
+ * f32. Sums in f32 or better in a fixed order. y may be x. */
+void op_layernorm(struct backend *b, struct tensor *y, const struct tensor *x, uint32_t dim,
+                  const float *w, float eps);
+
 /* y [M, N] = x [M, K] * weight^T  (+ y where accumulate; then y is read first).
  * x and y must not overlap. The sum over K has one order for all M; quantised families quantise
  * each row of x once, in groups of 32 along K, and are exact integers within a group. */

@@ -18,6 +18,7 @@ void avx2_attend(const struct attention *attention, const struct attention_unit 
 void avx2_attend_merge(const struct attention *attention, const struct attention_unit *unit,
                        float *scratch);
 void avx2_rmsnorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y);
+void avx2_layernorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y);
 void avx2_silu_mul_row(const float *gate, const float *up, uint32_t columns, float *y);
 void avx2_gelu_mul_row(const float *gate, const float *up, uint32_t columns, float *y);
 void avx2_exp_values(const float *x, float *y, uint32_t count);

@@ -18,6 +18,7 @@ void avx512_attend(const struct attention *attention, const struct attention_uni
 void avx512_attend_merge(const struct attention *attention, const struct attention_unit *unit,
                          float *scratch);
 void avx512_rmsnorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y);
+void avx512_layernorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y);
 void avx512_silu_mul_row(const float *gate, const float *up, uint32_t columns, float *y);
 void avx512_gelu_mul_row(const float *gate, const float *up, uint32_t columns, float *y);
 void avx512_exp_values(const float *x, float *y, uint32_t count);

@@ -150,6 +150,7 @@ const struct backend_ops cpu_backend_ops = {
     .weight_free = cpu_weight_free,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
+    .layernorm = cpu_layernorm,
     .matmul = cpu_matmul,
     .rope = cpu_rope,
     .attention = cpu_attention,

@@ -81,6 +81,8 @@ void cpu_embed(struct backend *b, struct tensor *x, const struct weight *weight,
                const uint32_t *ids);
 void cpu_rmsnorm(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
                  float eps);
+void cpu_layernorm(struct backend *b, struct tensor *y, const struct tensor *x, uint32_t dim,
+                   const float *w, float eps);
 void cpu_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
                 const struct weight *weight, bool accumulate);
 void cpu_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,

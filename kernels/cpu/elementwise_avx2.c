@@ -1,4 +1,5 @@
-/* elementwise_avx2.c - rmsnorm, silu_mul and exp of the AVX2 family (elementwise_simd.h). */
+/* elementwise_avx2.c - the norms, silu_mul, gelu_mul and exp of the AVX2 family
+ * (elementwise_simd.h). */
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd_avx2.h"
 
@@ -7,6 +8,11 @@
 void avx2_rmsnorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y)
 {
     rmsnorm_row(x, w, eps, columns, y);
+}
+
+void avx2_layernorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y)
+{
+    layernorm_row(x, w, eps, columns, y);
 }
 
 void avx2_silu_mul_row(const float *gate, const float *up, uint32_t columns, float *y)

@@ -1,4 +1,5 @@
-/* elementwise_avx512.c - rmsnorm, silu_mul and exp of the AVX-512 family (elementwise_simd.h). */
+/* elementwise_avx512.c - the norms, silu_mul, gelu_mul and exp of the AVX-512 family
+ * (elementwise_simd.h). */
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd_avx512.h"
 
@@ -7,6 +8,11 @@
 void avx512_rmsnorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y)
 {
     rmsnorm_row(x, w, eps, columns, y);
+}
+
+void avx512_layernorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y)
+{
+    layernorm_row(x, w, eps, columns, y);
 }
 
 void avx512_silu_mul_row(const float *gate, const float *up, uint32_t columns, float *y)

@@ -1,7 +1,7 @@
-/* elementwise_simd.h - rmsnorm, silu_mul and gelu_mul of one row, for v16.
+/* elementwise_simd.h - rmsnorm, layernorm, silu_mul and gelu_mul of one row, for v16.
  *
- * The sum of squares runs in 32 lanes (column k belongs to lane k % 32), which are added up in one
- * fixed order: a row's bits depend on nothing but the row. */
+ * A sum or a sum of squares runs in 32 lanes (column k belongs to lane k % 32), which are added up
+ * in one fixed order: a row's bits depend on nothing but the row. */
 #ifndef REFRAIN_KERNELS_CPU_ELEMENTWISE_SIMD_H
 #define REFRAIN_KERNELS_CPU_ELEMENTWISE_SIMD_H
 
@@ -46,6 +46,31 @@ INLINE void rmsnorm_row(const float *x, const float *w, float eps, uint32_t colu
         v16 v = v16_mul(load_tail(x + k, count), factor);
         store_tail(y + k, count, v16_mul(v, load_tail(w + k, count)));
     }
+}
+
+INLINE float sum_of_values(const float *x, uint32_t columns)
+{
+    v16 sum[2] = {v16_zero(), v16_zero()};
+    uint32_t k = 0;
+    for (; k + 32 <= columns; k += 32) {
+        UNROLL for (int i = 0; i < 2; i++)
+        {
+            sum[i] = v16_add(sum[i], v16_load(x + k + i * 16));
+        }
+    }
+    for (int i = 0; k < columns; k += 16, i++)
+        sum[i] = v16_add(sum[i], load_tail(x + k, columns - k));
+    return v16_sum_lanes(v16_add(sum[0], sum[1]));
+}
+
+/* What is left of x stands in y between the passes, so that no lane past the last column counts:
+ * there 0 - mean is not 0. */
+INLINE void layernorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y)
+{
+    v16 mean = v16_set1(sum_of_values(x, columns) / (float)columns);
+    for (uint32_t k = 0; k < columns; k += 16)
+        store_tail(y + k, columns - k, v16_sub(load_tail(x + k, columns - k), mean));
+    rmsnorm_row(y, w, eps, columns, y);
 }
 
 INLINE void silu_mul_row(const float *gate, const float *up, uint32_t columns, float *y)

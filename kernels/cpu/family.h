@@ -191,6 +191,7 @@ struct cpu_family {
     void (*attend_merge)(const struct attention *attention, const struct attention_unit *unit,
                          float *scratch);
     void (*rmsnorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
+    void (*layernorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
     void (*silu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
     void (*gelu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
     /* Rotate `heads` heads of `dim`, side by side: 2 * half dims of each; cos_sin [half][2]. */

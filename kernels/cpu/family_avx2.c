@@ -21,6 +21,7 @@ const struct cpu_family avx2_family = {
     .attend = avx2_attend,
     .attend_merge = avx2_attend_merge,
     .rmsnorm_row = avx2_rmsnorm_row,
+    .layernorm_row = avx2_layernorm_row,
     .silu_mul_row = avx2_silu_mul_row,
     .gelu_mul_row = avx2_gelu_mul_row,
     .rotate_heads = avx2_rotate_heads,

@@ -21,6 +21,7 @@ const struct cpu_family avx512_family = {
     .attend = avx512_attend,
     .attend_merge = avx512_attend_merge,
     .rmsnorm_row = avx512_rmsnorm_row,
+    .layernorm_row = avx512_layernorm_row,
     .silu_mul_row = avx512_silu_mul_row,
     .gelu_mul_row = avx512_gelu_mul_row,
     .rotate_heads = avx512_rotate_heads,

@@ -37,6 +37,7 @@ const struct backend_ops ref_backend_ops = {
     .weight_free = ref_weight_free,
     .embed = ref_embed,
     .rmsnorm = ref_rmsnorm,
+    .layernorm = ref_layernorm,
     .matmul = ref_matmul,
     .rope = ref_rope,
     .attention = ref_attention,

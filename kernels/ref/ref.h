@@ -27,6 +27,8 @@ void ref_embed(struct backend *b, struct tensor *x, const struct weight *weight,
                const uint32_t *ids);
 void ref_rmsnorm(struct backend *b, struct tensor *y, const struct tensor *x, const float *w,
                  float eps);
+void ref_layernorm(struct backend *b, struct tensor *y, const struct tensor *x, uint32_t dim,
+                   const float *w, float eps);
 void ref_matmul(struct backend *b, struct tensor *y, const struct tensor *x,
                 const struct weight *weight, bool accumulate);
 void ref_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,

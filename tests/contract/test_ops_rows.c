@@ -1,4 +1,5 @@
-/* op_rmsnorm, op_silu_mul, op_add, op_gather_rows: values against double, bits per row. */
+/* op_rmsnorm, op_layernorm, op_silu_mul, op_add, op_gather_rows: values against double, bits per
+ * row. */
 #include <cmocka.h>
 
 #include <float.h>
@@ -35,6 +36,59 @@ static void test_rmsnorm_when_widths_vary_is_the_formula(void **state)
             op_rmsnorm(backend, &in_place, &tx, w, 1e-5f);
             for (uint32_t r = 0; r < 50; r++)
                 assert_memory_equal(x + r * (n + 1), y + r * n, n * sizeof(*x));
+            mem_free(x);
+            mem_free(w);
+            mem_free(y);
+        }
+        backend_close(backend);
+    }
+}
+
+/* Of rows whose mean is far from 0, whole or in two heads with weights of their own. */
+static void compare_layernorm(const struct tensor *y, const struct tensor *x, uint32_t dim,
+                              const float *w)
+{
+    for (uint32_t i = 0; i < x->rows * x->columns / dim; i++) {
+        uint32_t row = i / (x->columns / dim), first = i % (x->columns / dim) * dim;
+        const float *from = x->data + (size_t)row * x->stride + first;
+        const float *to = y->data + (size_t)row * y->stride + first;
+        double sum = 0, squares = 0;
+        for (uint32_t k = 0; k < dim; k++)
+            sum += (double)from[k];
+        for (uint32_t k = 0; k < dim; k++)
+            squares += pow((double)from[k] - sum / dim, 2);
+        double factor = 1 / sqrt(squares / dim + 1e-5f);
+        for (uint32_t k = 0; k < dim; k++) {
+            double expected = ((double)from[k] - sum / dim) * factor * w[first + k];
+            assert_true(fabs(to[k] - expected) <=
+                        1e-6 * fabs(expected) + 4e-7 * fabs(sum / dim * factor * w[first + k]));
+        }
+    }
+}
+
+static void test_layernorm_when_widths_vary_is_the_formula(void **state)
+{
+    uint64_t seed = 4;
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        struct backend *backend = open_backend(names[b], 3);
+        for (size_t i = 0; i < WIDTHS; i++) {
+            uint32_t n = 2 * widths[i];
+            float *x = random_floats(&seed, 50 * (n + 1)), *w = random_floats(&seed, n);
+            float *y = mem_calloc(50 * n, sizeof(*y));
+            struct tensor tx = {x, 50, n, n + 1}, ty = tensor_of(y, 50, n);
+            for (uint32_t k = 0; k < 50 * (n + 1); k++)
+                x[k] += 3;
+            op_layernorm(backend, &ty, &tx, n / 2, w, 1e-5f);
+            compare_layernorm(&ty, &tx, n / 2, w);
+            op_layernorm(backend, &ty, &tx, n, w, 1e-5f);
+            compare_layernorm(&ty, &tx, n, w);
+            struct tensor in_place = {x, 50, n, n + 1}; /* y may be x */
+            float between = x[n];
+            op_layernorm(backend, &in_place, &tx, n, w, 1e-5f);
+            for (uint32_t r = 0; r < 50; r++)
+                assert_memory_equal(x + r * (n + 1), y + r * n, n * sizeof(*x));
+            assert_true(x[n] == between);
             mem_free(x);
             mem_free(w);
             mem_free(y);
@@ -100,11 +154,14 @@ static void test_rows_when_run_alone_have_the_bits_of_the_batch(void **state)
     uint32_t n = 300, rows = 200;
     float *x = random_floats(&seed, rows * 2 * n), *w = random_floats(&seed, n);
     float *norm = mem_calloc(rows * n, sizeof(*norm)), *silu = mem_calloc(rows * n, sizeof(*silu));
+    float *layer = mem_calloc(rows * n, sizeof(*layer));
     (void)state;
     struct backend *many = open_backend("cpu", 3), *one = open_backend("cpu", 1);
     struct tensor gate_up = tensor_of(x, rows, 2 * n), half = {x, rows, n, 2 * n};
     struct tensor ty = tensor_of(norm, rows, n), ts = tensor_of(silu, rows, n);
+    struct tensor tl = tensor_of(layer, rows, n);
     op_rmsnorm(many, &ty, &half, w, 1e-6f);
+    op_layernorm(many, &tl, &half, n, w, 1e-6f);
     op_silu_mul(many, &ts, &gate_up);
     for (uint32_t r = 0; r < rows; r++) {
         float y[300];
@@ -112,6 +169,8 @@ static void test_rows_when_run_alone_have_the_bits_of_the_batch(void **state)
         struct tensor row = tensor_of(x + r * 2 * n, 1, n);
         op_rmsnorm(one, &single, &row, w, 1e-6f);
         assert_memory_equal(y, norm + r * n, n * sizeof(*y));
+        op_layernorm(one, &single, &row, n, w, 1e-6f);
+        assert_memory_equal(y, layer + r * n, n * sizeof(*y));
         row.columns = row.stride = 2 * n;
         op_silu_mul(one, &single, &row);
         assert_memory_equal(y, silu + r * n, n * sizeof(*y));
@@ -119,6 +178,7 @@ static void test_rows_when_run_alone_have_the_bits_of_the_batch(void **state)
     mem_free(x);
     mem_free(w);
     mem_free(norm);
+    mem_free(layer);
     mem_free(silu);
     backend_close(many);
     backend_close(one);
@@ -151,6 +211,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm_when_widths_vary_is_the_formula),
+        cmocka_unit_test(test_layernorm_when_widths_vary_is_the_formula),
         cmocka_unit_test(test_silu_mul_when_widths_vary_is_the_formula),
         cmocka_unit_test(test_add_and_gather_when_strides_differ_touch_the_right_rows),
         cmocka_unit_test(test_rows_when_run_alone_have_the_bits_of_the_batch),
