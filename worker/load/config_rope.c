@@ -173,8 +173,13 @@ static void read_hf_scaling(struct config_keys *keys, const json_t *object, uint
     double top = number(keys, keys->object, "original_max_position_embeddings", 1, 1e9, 0);
     s->original = number(keys, object, "original_max_position_embeddings", 1, 1e9, top);
     s->factor = number(keys, object, "factor", 1e-3, 1e6, 0);
-    if (s->factor == 0)
-        s->factor = s->original > 0 ? config->context_tokens / s->original : 1;
+    bool derives = strcmp(s->type, "yarn") == 0 || strcmp(s->type, "longrope") == 0;
+    bool needs = derives || strcmp(s->type, "linear") == 0 || strcmp(s->type, "llama3") == 0;
+    if (s->factor == 0 && derives && s->original > 0) /* as transformers does */
+        s->factor = number(keys, keys->object, "max_position_embeddings", 1, 1e9, s->original) /
+                    s->original;
+    else if (s->factor == 0 && needs)
+        config_fail(keys, -EINVAL, "scaling '%s' of positions without key 'factor'", s->type);
     s->low_factor = number(keys, object, "low_freq_factor", 1e-3, 1e6, 1);
     s->high_factor = number(keys, object, "high_freq_factor", 1e-3, 1e6, 4);
     s->beta_fast = number(keys, object, "beta_fast", 1e-3, 1e6, 32);

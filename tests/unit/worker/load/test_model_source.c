@@ -226,6 +226,10 @@ static void test_config_when_it_cannot_be_run_names_the_key(void **state)
                   -EINVAL, "impossible numbers");
     refuse_config("{" SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2}}", -EINVAL,
                   "without the original context");
+    refuse_config("{" SIZES ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":null}}", -EINVAL,
+                  "scaling 'yarn' of positions without key 'factor'");
+    refuse_config("{" SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}", -EINVAL,
+                  "scaling 'linear' of positions without key 'factor'");
     refuse_config("{" SIZES ",\"hidden_act\":\"relu\"}", -ENOTSUP, "activation 'relu'");
     refuse_config("{" SIZES ",\"attention_bias\":true}", -EINVAL, "biases that no tensor holds");
     refuse_config("{" SIZES ",\"layer_types\":[\"linear_attention\"]}", -ENOTSUP, "layer 0");
@@ -266,6 +270,21 @@ static void test_rope_when_long_and_partial_has_two_sets_of_divisors(void **stat
     assert_true(fabsf(c.rope.amplitude - 1.41421356f) < 1e-6f);
 }
 
+/* Without a factor yarn's is the ratio of the two contexts. */
+static void test_rope_when_yarn_has_no_factor_takes_the_ratio_of_contexts(void **state)
+{
+#define YARN(rest)                                                                 \
+    "{" LLAMA "\"hidden_size\":2,\"intermediate_size\":2,\"num_hidden_layers\":1," \
+    "\"num_attention_heads\":1,\"head_dim\":64,\"max_position_embeddings\":4096,"  \
+    "\"rms_norm_eps\":1e-5,\"rope_scaling\":{\"rope_type\":\"yarn\"," rest         \
+    "\"original_max_position_embeddings\":1024}}"
+    struct model_config stated = config_of(YARN("\"factor\":4,")), derived = config_of(YARN(""));
+    assert_memory_equal(&stated.rope, &derived.rope, sizeof(stated.rope));
+    /* 0.1 ln(4) + 1; the slowest pair turns 4 times slower */
+    assert_true(fabsf(derived.rope.amplitude - 1.13862944f) < 1e-6f);
+    assert_true(derived.rope.divisors[0] == 1 && derived.rope.divisors[31] == 4);
+}
+
 /* SmolLM3: every fourth layer does not rotate, whether listed or not. */
 static void test_layers_when_some_do_not_rotate_are_marked(void **state)
 {
@@ -296,6 +315,7 @@ int main(void)
         TEST(test_files_when_they_are_pipes_are_refused_at_once),
         TEST(test_config_when_it_cannot_be_run_names_the_key),
         TEST(test_rope_when_long_and_partial_has_two_sets_of_divisors),
+        TEST(test_rope_when_yarn_has_no_factor_takes_the_ratio_of_contexts),
         TEST(test_layers_when_some_do_not_rotate_are_marked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
