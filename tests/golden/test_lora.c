@@ -28,6 +28,7 @@ static const struct shape shapes[] = {
     {"olmo2", "olmo2", {8, 8, 16, 0, "F32", all_modules, NULL, NULL, 0}},
     {"granite", "granite", {9, 8, 16, 0, "F32", all_modules, NULL, NULL, 0}},
     {"mixtral", "mixtral", {10, 8, 16, 0, "F32", all_modules, "self_attn", NULL, 0}},
+    {"cohere2", "cohere2", {12, 8, 16, 0, "F32", all_modules, NULL, NULL, 0}},
     {"deepseek_v2", "deepseek_v2", {11, 8, 8, 0, "F32", "[\"o_proj\"]", NULL, NULL, 0}},
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
@@ -57,10 +58,9 @@ static void make_files(const struct shape *shape, struct files *files)
     assert_non_null(mkdtemp(files->root));
     (void)snprintf(files->adapter, sizeof(files->adapter), "%s/adapter", files->root);
     (void)snprintf(files->merged, sizeof(files->merged), "%s/merged", files->root);
-    (void)snprintf(files->served, sizeof(files->served), "%s/golden/tiny/%s", SHARED_DIR,
-                   shape->served);
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s/model.safetensors", SHARED_DIR,
-                   shape->base);
+    const char *tiny = golden_tiny_root(shape->base);
+    (void)snprintf(files->served, sizeof(files->served), "%s/%s", tiny, shape->served);
+    (void)snprintf(path, sizeof(path), "%s/%s/model.safetensors", tiny, shape->base);
     stored_read(path, &base);
     adapter_write(files->adapter, &shape->spec, &base, &adapter);
     assert_true(adapter.count > 0);
@@ -68,7 +68,7 @@ static void make_files(const struct shape *shape, struct files *files)
     assert_int_equal(mkdir(files->merged, 0700), 0);
     (void)snprintf(path, sizeof(path), "%s/model.safetensors", files->merged);
     stored_write(path, &base, "F32");
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s/config.json", SHARED_DIR, shape->base);
+    (void)snprintf(path, sizeof(path), "%s/%s/config.json", tiny, shape->base);
     (void)snprintf(link, sizeof(link), "%s/config.json", files->merged);
     assert_int_equal(symlink(path, link), 0);
     stored_free(&base);
@@ -200,7 +200,7 @@ static void compare_batch(const struct shape *shape, const char *backend)
     struct adapter_spec other = shape->spec;
     make_files(shape, &files);
     (void)snprintf(second, sizeof(second), "%s/second", files.root);
-    (void)snprintf(path, sizeof(path), "%s/golden/tiny/%s/model.safetensors", SHARED_DIR,
+    (void)snprintf(path, sizeof(path), "%s/%s/model.safetensors", golden_tiny_root(shape->base),
                    shape->base);
     stored_read(path, &base);
     other.seed += 100;

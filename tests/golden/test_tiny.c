@@ -1,4 +1,4 @@
-/* test_tiny.c - random models of 16 architectures against transformers (three: numpy) in float32:
+/* test_tiny.c - random models of 18 architectures against transformers (five: numpy) in float32:
  * both spellings of config.json, shards, GGUF; every backend, whole and split over 2, 3 and 8
  * ranks, prompts whole and in chunks. */
 #include <cmocka.h>
@@ -40,6 +40,8 @@ static const struct shape shapes[] = {
     {"smollm3", FOLDER, 0.12, 5e-3, 0},
     {"qwen2_moe", FOLDER, 0.12, 5e-3, 4},
     {"phi4_mini", FOLDER, 0.12, 5e-3, 0},
+    {"cohere", FOLDER, 0.06, 5e-3, 0},
+    {"cohere2", FOLDER, 0.06, 5e-3, 0},
     {"llama-bf16-shards", FOLDER, 0.2, 2e-2, 0},
     {"qwen3-bf16-shards", FOLDER, 0.2, 2e-2, 0},
     {"llama-gguf-f32", GGUF, 0.06, 5e-3, 0},

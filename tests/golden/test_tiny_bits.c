@@ -22,6 +22,8 @@ static const char *const folders[] = {"llama",
                                       "smollm3",
                                       "qwen2_moe",
                                       "phi4_mini",
+                                      "cohere",
+                                      "cohere2",
                                       "qwen3-bf16-shards",
                                       "llama-gguf-q8_0/model.gguf"};
 #define FOLDERS (sizeof(folders) / sizeof(folders[0]))
@@ -83,8 +85,8 @@ static void test_logits_when_batched_have_the_bits_of_the_prompt_alone(void **st
 /* Against masks over whole KV: with blocks of the window alone, written over behind it. */
 static void test_logits_when_windows_are_given_back_have_the_same_bits(void **state)
 {
-    static const char *const sliding[] = {"mistral", "gemma2", "gemma3"};
-    for (size_t f = 0; f < 3; f++) {
+    static const char *const sliding[] = {"mistral", "gemma2", "gemma3", "cohere2"};
+    for (size_t f = 0; f < 4; f++) {
         compare_batch(sliding[f], "ref", true);
         compare_batch(sliding[f], "cpu", true);
     }

@@ -1,4 +1,4 @@
-/* tiny_gguf.h - a Hugging Face folder of shared/golden/tiny -> a GGUF, as llama.cpp's converter
+/* tiny_gguf.h - a Hugging Face folder of a tiny model -> a GGUF, as llama.cpp's converter
  * writes it: its names, permuted rows, stacked experts, norms with 1 added, keys.
  *
  * Written apart from worker/load on purpose: its tables say what files hold, and a mistake in ours
@@ -9,11 +9,12 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "tests/golden/golden.h"
 #include "tests/unit/proto/files/gguf_writer.h"
 #include "worker/load/model_source.h"
 
 struct conversion {
-    const char *folder; /* in shared/golden/tiny */
+    const char *folder; /* as golden_tiny_root() finds it */
     const char *arch;   /* general.architecture */
     bool permuted;      /* q and k rows for pairs (2i, 2i + 1) */
     bool norm_plus_1;
@@ -255,6 +256,7 @@ static void put_sizes(struct converter *c)
     copy_u32(c, "num_attention_heads", "attention.head_count");
     copy_u32(c, "sliding_window", "attention.sliding_window");
     copy_f32(c, c->config, "rms_norm_eps", "attention.layer_norm_rms_epsilon");
+    copy_f32(c, c->config, "layer_norm_eps", "attention.layer_norm_epsilon");
     copy_f32(c, c->config, "rope_theta", "rope.freq_base");
     copy_f32(c, c->config, "attn_logit_softcapping", "attn_logit_softcapping");
     copy_f32(c, c->config, "final_logit_softcapping", "final_logit_softcapping");
@@ -262,6 +264,7 @@ static void put_sizes(struct converter *c)
     copy_f32(c, c->config, "embedding_multiplier", "embedding_scale");
     copy_f32(c, c->config, "residual_multiplier", "residual_scale");
     copy_f32(c, c->config, "logits_scaling", "logit_scale");
+    copy_f32(c, c->config, "logit_scale", "logit_scale"); /* Cohere's: a factor */
     copy_u32(c, "num_local_experts", "expert_count");
     copy_u32(c, "n_routed_experts", "expert_count");
     copy_u32(c, "num_experts_per_tok", "expert_used_count");
@@ -402,7 +405,7 @@ static void convert(const struct conversion *what, const char *to)
 {
     struct errmsg err = {""};
     struct model_source *source = NULL;
-    char *from = mem_printf("%s/golden/tiny/%s", SHARED_DIR, what->folder);
+    char *from = mem_printf("%s/%s", golden_tiny_root(what->folder), what->folder);
     if (model_source_open(from, &source, &err) < 0)
         fail_msg("%s", err.text);
     uint32_t parts = what->split > 1 ? what->split : 1;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define LLAMA MODEL_PRE_NORM
+#define COHERE (MODEL_PRE_NORM | MODEL_LAYER_NORM | MODEL_PARALLEL | MODEL_INTERLEAVED)
 #define GEMMA (MODEL_PRE_NORM | MODEL_POST_NORM | MODEL_GELU)
 
 static void scale_embedding_by_root(struct model_config *config)
@@ -139,6 +140,18 @@ static const struct architecture rows[] = {
      .features = LLAMA,
      .gguf_features = MODEL_INTERLEAVED,
      .no_rope_every = 4},
+    {.name = "command-r",
+     .hf_class = "CohereForCausalLM",
+     .gguf = true,
+     .features = COHERE,
+     .logit_factor = 0.0625f},
+    {.name = "cohere2",
+     .hf_class = "Cohere2ForCausalLM",
+     .gguf = true,
+     .features = COHERE,
+     .slide_every = 4,
+     .no_rope_every = NO_ROPE_FULL,
+     .logit_factor = 0.0625f},
     {.name = "deepseek_v2",
      .hf_class = "DeepseekV2ForCausalLM",
      .features = LLAMA | MODEL_LATENT | MODEL_INTERLEAVED},

@@ -7,6 +7,7 @@
 /* Which layers slide, where the file does not list it: layer i does unless (i + 1) % every == 0. */
 #define SLIDE_NONE 0u
 #define SLIDE_ALL UINT32_MAX
+#define NO_ROPE_FULL UINT32_MAX /* those that do not slide */
 
 enum expert_naming {                  /* of tensors in a Hugging Face folder */
                      EXPERTS_MLP = 0, /* mlp.experts.N.gate_proj */
@@ -23,6 +24,7 @@ struct architecture {
     uint32_t hf_features;   /* in a Hugging Face folder besides */
     uint32_t slide_every;
     uint32_t no_rope_every; /* layer i does not rotate if (i + 1) % every == 0; 0: all do */
+    float logit_factor;     /* 0, or logit_scale is a factor, and this where no file has it */
     enum expert_naming naming;
     /* Of a model that sees images too: the object of config.json that is about text, and what is
      * meant where that is silent (JSON). NULL: config.json itself is about text. */

@@ -32,10 +32,10 @@
 const char *model_feature_name(unsigned i)
 {
     static const char *const names[] = {
-        "tied_embedding", "pre_norm",  "post_norm",   "norm_plus_1", "qkv_bias",
-        "output_bias",    "ffn_bias",  "qk_norm",     "qk_norm_all", "fused_qkv",
-        "fused_gate_up",  "gelu",      "interleaved", "experts",     "latent_attention",
-        "shared_gate",    "split_kv_b"};
+        "tied_embedding", "pre_norm",   "post_norm",   "norm_plus_1", "qkv_bias",
+        "output_bias",    "ffn_bias",   "qk_norm",     "qk_norm_all", "fused_qkv",
+        "fused_gate_up",  "gelu",       "interleaved", "experts",     "latent_attention",
+        "shared_gate",    "split_kv_b", "layer_norm",  "qk_norm_own", "parallel_blocks"};
     return i < sizeof(names) / sizeof(names[0]) ? names[i] : NULL;
 }
 
@@ -97,19 +97,43 @@ static float read_scale(struct config_keys *keys, struct config_name name)
     return scale == 0 ? 1 : (float)scale;
 }
 
-static void read_sizes(struct config_keys *keys, struct model_config *c)
+/* What logits are multiplied by. Of the same name in two architectures' GGUFs one is a factor, the
+ * other a divisor. */
+static float read_logit_scale(struct config_keys *keys, const struct architecture *row)
+{
+    if (row->logit_factor > 0)
+        return (float)config_number(keys, NAME("logit_scale", "logit_scale"), 1e-6, 1e6,
+                                    (double)row->logit_factor);
+    return 1 / read_scale(keys, NAME("logits_scaling", "logit_scale"));
+}
+
+/* Tokens that the model was trained for: model_max_length where config.json has it besides and it
+ * is a length (Command-R's other number is for memory's sake), as vLLM reads it. */
+static uint32_t read_context(struct config_keys *keys)
+{
+    uint32_t tokens = config_u32_required(keys, NAME("max_position_embeddings", "context_length"),
+                                          1, CONTEXT_MAX);
+    double longest = config_number(keys, NAME("model_max_length", NULL), 0, HUGE_VAL, 0);
+    return longest >= 1 && longest <= CONTEXT_MAX ? (uint32_t)longest : tokens;
+}
+
+static void read_sizes(struct config_keys *keys, const struct architecture *row,
+                       struct model_config *c)
 {
     c->layers =
         config_u32_required(keys, NAME("num_hidden_layers", "block_count"), 1, MODEL_LAYERS_MAX);
     c->hidden = config_u32_required(keys, NAME("hidden_size", "embedding_length"), 1, HIDDEN_MAX);
     c->ffn =
         config_u32_required(keys, NAME("intermediate_size", "feed_forward_length"), 1, FFN_MAX);
-    c->context_tokens = config_u32_required(keys, NAME("max_position_embeddings", "context_length"),
-                                            1, CONTEXT_MAX);
+    c->context_tokens = read_context(keys);
     c->norm_eps = (float)config_number(
-        keys, NAME("rms_norm_eps", "attention.layer_norm_rms_epsilon"), 0, 0.1, -1);
+        keys,
+        model_has(c, MODEL_LAYER_NORM) ? NAME("layer_norm_eps", "attention.layer_norm_epsilon")
+                                       : NAME("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+        0, 0.1, -1);
     if (c->norm_eps < 0)
-        config_fail(keys, -EINVAL, "the norms' epsilon (rms_norm_eps) is missing");
+        config_fail(keys, -EINVAL, "the norms' epsilon (%s) is missing",
+                    model_has(c, MODEL_LAYER_NORM) ? "layer_norm_eps" : "rms_norm_eps");
     c->window =
         config_u32(keys, NAME("sliding_window", "attention.sliding_window"), 0, CONTEXT_MAX, 0);
     if (!config_bool(keys, NAME("use_sliding_window", NULL), true))
@@ -120,7 +144,7 @@ static void read_sizes(struct config_keys *keys, struct model_config *c)
         keys, NAME("final_logit_softcapping", "final_logit_softcapping"), 0, 1e6, 0);
     c->embedding_scale = read_scale(keys, NAME("embedding_multiplier", "embedding_scale"));
     c->residual_scale = read_scale(keys, NAME("residual_multiplier", "residual_scale"));
-    c->logit_scale = 1 / read_scale(keys, NAME("logits_scaling", "logit_scale"));
+    c->logit_scale = read_logit_scale(keys, row);
 }
 
 static void read_latent(struct config_keys *keys, struct model_config *c)
@@ -347,7 +371,7 @@ static void read_layers(struct config_keys *keys, const struct architecture *row
         config_u32(keys, NAME("decoder_sparse_step|moe_layer_freq", NULL), 1, MODEL_LAYERS_MAX, 1);
     bool latent = model_has(c, MODEL_LATENT); /* counts from 0, the others from 1 */
     uint32_t still = row->no_rope_every;      /* how many layers have one that does not rotate */
-    if (still > 0)
+    if (still > 0 && still != NO_ROPE_FULL)
         still = config_u32(keys, NAME("no_rope_layer_interval", NULL), 1, MODEL_LAYERS_MAX, still);
     for (uint32_t i = 0; i < c->layers; i++) {
         bool slides = every == SLIDE_NONE ? i >= slide_from : (i + 1) % every != 0;
@@ -362,6 +386,8 @@ static void read_layers(struct config_keys *keys, const struct architecture *row
     for (uint32_t i = 0; i < c->layers; i++) {
         if ((c->layer_kinds[i] & LAYER_SLIDING) != 0 && c->window == 0)
             config_fail(keys, -EINVAL, "layer %u slides, but there is no sliding_window", i);
+        if ((c->layer_kinds[i] & LAYER_SLIDING) == 0 && still == NO_ROPE_FULL)
+            c->layer_kinds[i] |= LAYER_NO_ROPE;
     }
 }
 
@@ -393,6 +419,10 @@ static void read_features(struct config_keys *keys, const struct model_source *s
         c->features |= MODEL_FUSED_QKV;
     if (has_role(source, c, TENSOR_GATE_UP) && !gate)
         c->features |= MODEL_FUSED_GATE_UP;
+    if (model_has(c, MODEL_LAYER_NORM) &&
+        (c->from_gguf ? has_role(source, c, TENSOR_Q_NORM)
+                      : config_bool(keys, NAME("use_qk_norm", NULL), false)))
+        c->features |= MODEL_QK_NORM_OWN;
     if (model_has(c, MODEL_LATENT) && has_role(source, c, TENSOR_K_B))
         c->features |= MODEL_SPLIT_KV_B;
     if (c->from_gguf && has_role(source, c, TENSOR_ROUTER_BIAS))
@@ -513,7 +543,7 @@ int model_config_read(const struct model_source *source, struct model_config *re
     c.from_gguf = keys.gguf != NULL;
     c.naming = row->naming;
     c.features = row->features | (c.from_gguf ? row->gguf_features : row->hf_features);
-    read_sizes(&keys, &c);
+    read_sizes(&keys, row, &c);
     if (keys.result == 0)
         read_heads(&keys, &c);
     if (keys.result == 0)

@@ -34,6 +34,9 @@ enum model_feature {
     MODEL_LATENT = 1 << 14,      /* multi-head latent attention (DeepSeek-V2) */
     MODEL_SHARED_GATE = 1 << 15, /* shared experts are weighed by a gate of their own (Qwen2-MoE) */
     MODEL_SPLIT_KV_B = 1 << 16,  /* MODEL_LATENT: what makes k and v is stored in two */
+    MODEL_LAYER_NORM = 1 << 17,  /* norms subtract the mean, else RMS */
+    MODEL_QK_NORM_OWN = 1 << 18, /* such a norm of every head of q and k, with weights of its own */
+    MODEL_PARALLEL = 1 << 19,    /* the FFN reads what attention reads; x gets both */
 };
 /* The i-th feature's name, for people; NULL past the last. */
 const char *model_feature_name(unsigned i);

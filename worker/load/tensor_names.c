@@ -176,7 +176,7 @@ static bool attention_uses(const struct model_config *config, enum tensor_role r
         return model_has(config, MODEL_OUTPUT_BIAS);
     case TENSOR_Q_NORM:
     case TENSOR_K_NORM:
-        return model_has(config, MODEL_QK_NORM | MODEL_QK_NORM_ALL);
+        return model_has(config, MODEL_QK_NORM | MODEL_QK_NORM_ALL | MODEL_QK_NORM_OWN);
     case TENSOR_Q_A:
     case TENSOR_Q_A_NORM:
     case TENSOR_Q_B:
@@ -237,8 +237,9 @@ bool tensor_is_used(const struct model_config *config, enum tensor_role role, ui
     case TENSOR_HEAD:
         return !model_has(config, MODEL_TIED);
     case TENSOR_ATTENTION_NORM:
-    case TENSOR_FFN_NORM:
         return model_has(config, MODEL_PRE_NORM);
+    case TENSOR_FFN_NORM:
+        return model_has(config, MODEL_PRE_NORM) && !model_has(config, MODEL_PARALLEL);
     case TENSOR_POST_ATTENTION_NORM:
     case TENSOR_POST_FFN_NORM:
         return model_has(config, MODEL_POST_NORM);

@@ -89,8 +89,11 @@ static int read_vector(const struct loader *loader, enum tensor_role role, uint3
         return errmsg_set(loader->err, -EINVAL, "tensor '%s' is missing", name);
     if (r < 0)
         return r;
-    if (tensor.columns != total || tensor.rows != 1 || tensor.planes != 1 || tensor.fp8 ||
-        dtype_is_quantised(tensor.dtype))
+    bool heads = (role == TENSOR_Q_NORM || role == TENSOR_K_NORM) && /* a row each */
+                 model_has(loader->config, MODEL_QK_NORM_OWN) &&
+                 tensor.columns == loader->config->head_dim;
+    if (tensor.columns * (heads ? tensor.rows : 1) != total || (tensor.rows != 1 && !heads) ||
+        tensor.planes != 1 || tensor.fp8 || dtype_is_quantised(tensor.dtype))
         return errmsg_set(loader->err, -EINVAL, "tensor '%s' is not %u unquantised values", name,
                           total);
     const char *data = tensor.data;
@@ -303,7 +306,7 @@ static int load_attention(struct loader *loader, struct layer_weights *layer)
     const struct model_config *c = loader->config;
     const struct weights_slice *s = loader->slice;
     uint32_t dim = c->head_dim, hidden = c->hidden;
-    bool all = model_has(c, MODEL_QK_NORM_ALL);
+    bool all = model_has(c, MODEL_QK_NORM_ALL | MODEL_QK_NORM_OWN);
     int r = load_vector(loader, TENSOR_ATTENTION_NORM, hidden, 0, hidden, &layer->attention_norm);
     if (r == 0)
         r = load_vector(loader, TENSOR_POST_ATTENTION_NORM, hidden, 0, hidden,

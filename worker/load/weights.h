@@ -16,7 +16,7 @@ struct layer_weights {
     float *ffn_norm, *post_ffn_norm;             /* [hidden] */
     struct weight *qkv;     /* [(q + 2 kv) * head_dim, hidden]: local q heads, then k, then v */
     float *qkv_bias;        /* [(q + 2 kv) * head_dim] */
-    float *q_norm, *k_norm; /* [head_dim], or of the local heads (MODEL_QK_NORM_ALL) */
+    float *q_norm, *k_norm; /* [head_dim], or of the local heads (MODEL_QK_NORM_ALL, _OWN) */
     struct weight *output;  /* [hidden, q * value_dim] */
     float *output_bias;     /* [hidden] */
     /* MODEL_LATENT: instead of qkv. Heads as [rotated | not rotated]. */

@@ -63,6 +63,10 @@ static int make_plain(struct decoder *decoder, uint32_t layer, const struct tens
         op_add_bias(s->backend, qkv, w->qkv_bias);
     if (model_has(c, MODEL_QK_NORM_ALL))
         return norm_all(decoder, w, &q, &k);
+    if (model_has(c, MODEL_QK_NORM_OWN)) {
+        op_layernorm(s->backend, &q, &q, dim, w->q_norm, c->norm_eps);
+        op_layernorm(s->backend, &k, &k, dim, w->k_norm, c->norm_eps);
+    }
     if (model_has(c, MODEL_QK_NORM)) {
         op_head_norm(s->backend, &q, dim, w->q_norm, c->norm_eps);
         op_head_norm(s->backend, &k, dim, w->k_norm, c->norm_eps);
@@ -129,9 +133,9 @@ static struct tensor close_gaps(struct decoder *decoder, const struct tensor *ou
 }
 
 /* Rows of x and of attention's output whose logits are wanted; x then stands in decoder->head_in.
- */
+ * norm: what a parallel block's FFN reads x by, NULL: none. */
 static void keep_outputs(struct decoder *decoder, struct tensor *x, struct tensor *out,
-                         const struct step *step)
+                         const float *norm, const struct step *step)
 {
     struct backend *backend = decoder->settings.backend;
     struct tensor rows = tensor_of(decoder->head_in, step->outputs, x->columns);
@@ -142,6 +146,7 @@ static void keep_outputs(struct decoder *decoder, struct tensor *x, struct tenso
     op_gather_rows(backend, &kept, out, step->out_row);
     *x = rows;
     *out = kept;
+    (void)decoder_normed(decoder, x, norm);
 }
 
 int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
@@ -184,9 +189,11 @@ int decoder_attend(struct decoder *decoder, uint32_t layer, struct tensor *x,
             out = close_gaps(decoder, &out);
     }
     if (last)
-        keep_outputs(decoder, x, &out, step);
+        keep_outputs(decoder, x, &out, model_has(c, MODEL_PARALLEL) ? w->attention_norm : NULL,
+                     step);
     const struct addition addition = {.bias = w->output_bias,
                                       .norm = w->post_attention_norm,
+                                      .half = decoder_joins(decoder) ? HALF_FIRST : HALF_NONE,
                                       .layer = layer,
                                       .site = LORA_OUTPUT};
     return wanted ? decoder_add_product(decoder, x, &out, w->output, &addition) : 0;

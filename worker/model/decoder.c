@@ -3,6 +3,8 @@
  *   x = embed(ids)                                                                   (* multiplier)
  *   per layer   attention.c      x += sum over ranks of attention(norm(x)) Wo        (norm, * m.)
  *               feed_forward.c   x += sum over ranks of gated(norm(x)) Wd, experts   (norm, * m.)
+ *   or both of the same norm(x) (MODEL_PARALLEL): where only sums are made of them, ranks add up
+ *               once a layer, attention's part and the FFN's together
  *   logits = norm(x[out_row]) Whead, gathered to rank 0                              (* m., cap)
  *
  * A single rank without a norm or factor behind a sublayer adds straight into x. A rank without
@@ -215,13 +217,23 @@ size_t decoder_activation_bytes(const struct decoder *decoder)
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-struct tensor decoder_normed(struct decoder *decoder, const struct tensor *x, const float *w)
+/* The norm that this model puts before, behind and after layers; y may be x. */
+static void norm(const struct decoder *decoder, struct tensor *y, const struct tensor *x,
+                 const float *w)
 {
     const struct decoder_settings *s = &decoder->settings;
+    if (model_has(s->config, MODEL_LAYER_NORM))
+        op_layernorm(s->backend, y, x, x->columns, w, s->config->norm_eps);
+    else
+        op_rmsnorm(s->backend, y, x, w, s->config->norm_eps);
+}
+
+struct tensor decoder_normed(struct decoder *decoder, const struct tensor *x, const float *w)
+{
     struct tensor normed = tensor_of(decoder->normed, x->rows, x->columns);
     if (w == NULL)
         return *x;
-    op_rmsnorm(s->backend, &normed, x, w, s->config->norm_eps);
+    norm(decoder, &normed, x, w);
     return normed;
 }
 
@@ -242,7 +254,7 @@ int decoder_add_part(struct decoder *decoder, struct tensor *x, const struct add
     if (addition->bias != NULL)
         op_add_bias(s->backend, &part, addition->bias);
     if (addition->norm != NULL)
-        op_rmsnorm(s->backend, &part, &part, addition->norm, s->config->norm_eps);
+        norm(decoder, &part, &part, addition->norm);
     if (s->config->residual_scale != 1)
         op_scale(s->backend, &part, s->config->residual_scale);
     op_add(s->backend, x, &part);
@@ -254,6 +266,7 @@ int decoder_add_product(struct decoder *decoder, struct tensor *x, const struct 
 {
     const struct decoder_settings *s = &decoder->settings;
     bool plain = addition->bias == NULL && addition->norm == NULL && s->config->residual_scale == 1;
+    bool second = addition->half == HALF_SECOND;
     struct tensor part = decoder_part(decoder, x);
     if (s->shard->ranks == 1 && plain) {
         op_matmul(s->backend, x, input, weight, true);
@@ -261,12 +274,12 @@ int decoder_add_product(struct decoder *decoder, struct tensor *x, const struct 
         return 0;
     }
     if (weight != NULL) {
-        op_matmul(s->backend, &part, input, weight, false);
+        op_matmul(s->backend, &part, input, weight, second);
         decoder_adapt(decoder, addition->layer, addition->site, &part, input);
-    } else {
+    } else if (!second) {
         memset(part.data, 0, (size_t)part.rows * part.columns * sizeof(float));
     }
-    return decoder_add_part(decoder, x, addition);
+    return addition->half == HALF_FIRST ? 0 : decoder_add_part(decoder, x, addition);
 }
 
 /* x: all rows of the step, or those of step->out_row. */
@@ -281,7 +294,7 @@ static int make_logits(struct decoder *decoder, const struct tensor *x, const st
     bool kept = x->rows == step->outputs;
     if (!kept)
         op_gather_rows(s->backend, &in, x, step->out_row);
-    op_rmsnorm(s->backend, &in, kept ? x : &in, s->weights->final_norm, s->config->norm_eps);
+    norm(decoder, &in, kept ? x : &in, s->weights->final_norm);
     if (s->weights->head != NULL)
         op_matmul(s->backend, &out, &in, s->weights->head, false);
     if (s->config->logit_scale != 1)

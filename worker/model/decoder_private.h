@@ -40,14 +40,27 @@ static inline struct tensor decoder_inner(float *area, uint32_t rows, uint32_t c
     return (struct tensor){area, rows, columns, (columns + 15u) / 16 * 16 + INNER_PAD};
 }
 
-/* Rows that go into a sublayer: norm(x) in decoder->normed, or x itself where w is NULL. */
+/* Rows that go into a sublayer: norm(x) in decoder->normed, or x itself where w is NULL. A parallel
+ * block's FFN finds there what attention has read. */
 struct tensor decoder_normed(struct decoder *decoder, const struct tensor *x, const float *w);
 /* decoder->part as a matrix like x. */
 struct tensor decoder_part(struct decoder *decoder, const struct tensor *x);
-/* How a sublayer's result is added to x. */
+/* Do the halves of a parallel block meet in decoder->part, so that ranks sum once? Not where
+ * something is done to one of them on its way to x. */
+static inline bool decoder_joins(const struct decoder *decoder)
+{
+    const uint32_t apart = MODEL_POST_NORM | MODEL_OUTPUT_BIAS | MODEL_FFN_BIAS | MODEL_EXPERTS;
+    const struct model_config *config = decoder->settings.config;
+    return model_has(config, MODEL_PARALLEL) && !model_has(config, apart);
+}
+
+/* How a sublayer's result is added to x: at once, or, of a block whose halves are joined,
+ * attention's waits in decoder->part for that of the FFN. */
+enum half { HALF_NONE = 0, HALF_FIRST, HALF_SECOND };
 struct addition {
     const float *bias, *norm; /* NULL: none */
-    uint32_t layer;           /* whose adapters are added at `site` */
+    enum half half;
+    uint32_t layer; /* whose adapters are added at `site` */
     enum lora_site site;
 };
 /* x += scale * norm(bias + sum over ranks of input * weight^T); NULL weight: this rank has nothing

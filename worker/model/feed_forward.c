@@ -54,9 +54,14 @@ int decoder_feed_forward(struct decoder *decoder, uint32_t layer, struct tensor 
 {
     const struct decoder_settings *s = &decoder->settings;
     const struct layer_weights *w = &s->weights->layers[layer];
-    const struct addition addition = {
-        .bias = w->down_bias, .norm = w->post_ffn_norm, .layer = layer, .site = LORA_DOWN};
-    struct tensor normed = decoder_normed(decoder, x, w->ffn_norm);
+    const struct addition addition = {.bias = w->down_bias,
+                                      .norm = w->post_ffn_norm,
+                                      .half = decoder_joins(decoder) ? HALF_SECOND : HALF_NONE,
+                                      .layer = layer,
+                                      .site = LORA_DOWN};
+    struct tensor normed = model_has(s->config, MODEL_PARALLEL)
+                               ? tensor_of(decoder->normed, x->rows, x->columns)
+                               : decoder_normed(decoder, x, w->ffn_norm);
     if (w->router == NULL) {
         struct tensor gated = {NULL, x->rows, 0, 0};
         if (w->gate_up != NULL)

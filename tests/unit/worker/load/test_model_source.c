@@ -303,6 +303,45 @@ static void test_layers_when_some_do_not_rotate_are_marked(void **state)
         assert_int_equal(c.layer_kinds[i], i == 0 || i == 4 ? LAYER_NO_ROPE : 0);
 }
 
+#define COHERE(class, rest)                                                                   \
+    "{\"architectures\":[\"" class "\"],\"hidden_size\":2,\"intermediate_size\":2,"           \
+                                   "\"num_hidden_layers\":5,\"num_attention_heads\":1,\"max_" \
+                                   "position_embeddings\":8,"                                 \
+                                   "\"layer_norm_eps\":1e-5" rest "}"
+
+/* Cohere2: three of four slide, and those alone rotate. */
+static void test_layers_when_only_sliding_ones_rotate_are_marked(void **state)
+{
+    struct model_config c = config_of(COHERE("Cohere2ForCausalLM", ",\"sliding_window\":4"));
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(c.layer_kinds[i], i == 3 ? LAYER_NO_ROPE : LAYER_SLIDING);
+    c = config_of(
+        COHERE("Cohere2ForCausalLM", ",\"sliding_window\":4,\"sliding_window_pattern\":2"));
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(c.layer_kinds[i], i % 2 == 1 ? LAYER_NO_ROPE : LAYER_SLIDING);
+    c = config_of(COHERE("CohereForCausalLM", ""));
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(c.layer_kinds[i], 0);
+}
+
+static void test_cohere_when_read_has_its_own_norms_scale_and_context(void **state)
+{
+    struct model_config c = config_of(COHERE("CohereForCausalLM", ""));
+    assert_true(c.logit_scale == 0.0625f && c.context_tokens == 8);
+    assert_int_equal(c.features, MODEL_TIED | MODEL_PRE_NORM | MODEL_LAYER_NORM | MODEL_PARALLEL |
+                                     MODEL_INTERLEAVED);
+    c = config_of(COHERE("CohereForCausalLM", ",\"logit_scale\":0.8333,\"use_qk_norm\":true,"
+                                              "\"model_max_length\":131072"));
+    assert_true(c.logit_scale == 0.8333f && c.context_tokens == 131072);
+    assert_true(model_has(&c, MODEL_QK_NORM_OWN));
+    refuse_config(COHERE("CohereForCausalLM", ",\"logit_scale\":0"), -EINVAL,
+                  "key 'logit_scale' is 0");
+    refuse_config("{\"architectures\":[\"CohereForCausalLM\"],\"num_hidden_layers\":1,"
+                  "\"hidden_size\":2,\"intermediate_size\":2,\"max_position_embeddings\":8,"
+                  "\"rms_norm_eps\":1e-5}",
+                  -EINVAL, "(layer_norm_eps) is missing");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -317,6 +356,8 @@ int main(void)
         TEST(test_rope_when_long_and_partial_has_two_sets_of_divisors),
         TEST(test_rope_when_yarn_has_no_factor_takes_the_ratio_of_contexts),
         TEST(test_layers_when_some_do_not_rotate_are_marked),
+        TEST(test_layers_when_only_sliding_ones_rotate_are_marked),
+        TEST(test_cohere_when_read_has_its_own_norms_scale_and_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
