@@ -18,12 +18,20 @@ static bool has_suffix(const char *name)
     return bytes > strlen(SUFFIX) && strcmp(name + bytes - strlen(SUFFIX), SUFFIX) == 0;
 }
 
+/* "m-00002-of-00003": where its "-00002-of-" is; NULL: the name is not one of a split model. */
+static const char *find_part(const char *name)
+{
+    const char *of = strstr(name, "-of-");
+    bool is_part = of != NULL && of - name > 6 && of[-6] == '-' &&
+                   strspn(of - 5, "0123456789") == 5 && strspn(of + 4, "0123456789") == 5;
+    return is_part ? of - 6 : NULL;
+}
+
 /* Of the parts of a split model the first stands for all. */
 static bool is_later_part(const char *name)
 {
-    const char *of = strstr(name, "-of-");
-    return of != NULL && of - name > 6 && of[-6] == '-' && strncmp(of - 5, "00001", 5) != 0 &&
-           strspn(of - 5, "0123456789") == 5;
+    const char *part = find_part(name);
+    return part != NULL && strncmp(part + 1, "00001", 5) != 0;
 }
 
 static bool is_hf_folder(const char *path)
@@ -89,7 +97,11 @@ char *model_file_name(const char *path)
     while (start > 0 && path[start - 1] != '/')
         start--;
     char *name = mem_strndup(path + start, end - start);
-    if (has_suffix(name))
-        name[strlen(name) - strlen(SUFFIX)] = '\0';
+    if (!has_suffix(name))
+        return name;
+    name[strlen(name) - strlen(SUFFIX)] = '\0';
+    const char *part = find_part(name);
+    if (part != NULL && strlen(part) == strlen("-00001-of-00002"))
+        name[part - name] = '\0';
     return name;
 }

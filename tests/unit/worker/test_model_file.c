@@ -76,6 +76,11 @@ static void test_names_lose_folder_and_suffix(void **state)
         {"/m/folder/", "folder"},
         {"plain", "plain"},
         {".gguf", ".gguf"},
+        {"/m/Big.Q4_K-00001-of-00004.gguf", "Big.Q4_K"},
+        {"m-00001-of-00004", "m-00001-of-00004"}, /* a folder's own name */
+        {"m-00001-of-00004-v2.gguf", "m-00001-of-00004-v2"},
+        {"m-0001-of-0004.gguf", "m-0001-of-0004"},
+        {"-00001-of-00004.gguf", "-00001-of-00004"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
