@@ -14,8 +14,9 @@
 static const bool may_follow[ADAPTER_STATES][ADAPTER_STATES] = {
     [ADAPTER_LOADING] = {[ADAPTER_READY] = true, [ADAPTER_LEAVING] = true},
     [ADAPTER_READY] = {[ADAPTER_LEAVING] = true},
+    [ADAPTER_LEAVING] = {[ADAPTER_AWAY] = true},
 };
-static const char *const state_names[ADAPTER_STATES] = {"loading", "ready", "leaving"};
+static const char *const state_names[ADAPTER_STATES] = {"loading", "ready", "leaving", "away"};
 
 static void adapter_set_state(struct link_adapter *adapter, enum adapter_state next,
                               const char *why)
@@ -74,6 +75,22 @@ static void adapter_free(struct worker_links *links, struct link_adapter *adapte
     mem_free(adapter);
 }
 
+/* Is there room for one more? The first that is away makes it. */
+static bool make_room(struct worker_links *links)
+{
+    LIST_FOR(item, &links->adapters)
+    {
+        struct link_adapter *adapter = LIST_ENTRY(item, struct link_adapter, link);
+        if (links->adapters_count < LINK_ADAPTERS_MAX)
+            return true;
+        if (adapter->state == ADAPTER_AWAY) {
+            adapter_free(links, adapter);
+            return true;
+        }
+    }
+    return links->adapters_count < LINK_ADAPTERS_MAX;
+}
+
 void link_adapters_free(struct worker_links *links)
 {
     while (!list_empty(&links->adapters))
@@ -115,12 +132,12 @@ static void ask_load(struct worker_link *link, const struct link_adapter *adapte
     worker_link_send(link, FRAME_LOAD_ADAPTER, &load.base);
 }
 
-static void ask_unload(struct worker_link *link, const struct link_adapter *adapter,
-                       uint64_t ticket)
+static void ask_unload(struct worker_link *link, struct link_adapter *adapter)
 {
     Refrain__UnloadAdapter unload = REFRAIN__UNLOAD_ADAPTER__INIT;
-    unload.ticket = ticket;
+    unload.ticket = adapter->ticket;
     unload.name = adapter->name;
+    adapter->awaited |= bit_of(link);
     worker_link_send(link, FRAME_UNLOAD_ADAPTER, &unload.base);
 }
 
@@ -153,10 +170,8 @@ static void ask_to_leave(struct worker_links *links, struct link_adapter *adapte
     LIST_FOR(item, &links->all)
     {
         struct worker_link *link = LIST_ENTRY(item, struct worker_link, link);
-        if (!serves(link, adapter->base) || link->adapters_max == 0)
-            continue;
-        adapter->awaited |= bit_of(link);
-        ask_unload(link, adapter, adapter->ticket);
+        if (serves(link, adapter->base) && link->adapters_max > 0)
+            ask_unload(link, adapter);
     }
 }
 
@@ -181,7 +196,12 @@ static void settle(struct worker_links *links, struct link_adapter *adapter)
         return;
     answer(adapter, adapter->result,
            adapter->why ? adapter->why : "the workers of the model went away");
-    adapter_free(links, adapter);
+    if (!adapter->unloaded) {
+        adapter_free(links, adapter);
+        return;
+    }
+    adapter->holders = 0;
+    adapter_set_state(adapter, ADAPTER_AWAY, "unloaded");
 }
 
 /* --- what workers say ------------------------------------------------------------------------ */
@@ -204,18 +224,38 @@ static bool is_same(const struct worker_link *link, struct link_adapter *adapter
     return true;
 }
 
-static void learn(struct worker_link *link, const Refrain__Adapter *said)
+/* A worker names an adapter that was unloaded here. Is it to be left alone? In its first list
+ * (`first`) it does not know yet. Later it does, once it has answered: then somebody else has
+ * loaded the adapter since, and it is a new one. */
+static bool keep_away(struct worker_link *link, struct link_adapter *adapter, bool first)
+{
+    struct worker_links *links = link->links;
+    bool away = adapter->state == ADAPTER_AWAY;
+
+    if (adapter->state != ADAPTER_LEAVING && !away)
+        return false;
+    if (serves(link, adapter->base) && first) {
+        ask_unload(link, adapter);
+        return true;
+    }
+    if (!away || (adapter->awaited & bit_of(link)))
+        return true;
+    adapter_free(links, adapter);
+    return false;
+}
+
+static void learn(struct worker_link *link, const Refrain__Adapter *said, bool first)
 {
     struct worker_links *links = link->links;
     struct link_adapter *adapter = find(links, said->name);
-    bool known = adapter != NULL;
 
-    if (known && adapter->state == ADAPTER_LEAVING)
+    if (adapter && keep_away(link, adapter, first))
         return;
+    adapter = find(links, said->name); /* it may have been forgotten */
+    bool known = adapter != NULL;
     if (known && !is_same(link, adapter, said))
         return;
-    if (!known && (!said->name[0] || links_has_model(links, said->name) ||
-                   links->adapters_count >= LINK_ADAPTERS_MAX)) {
+    if (!known && (!said->name[0] || links_has_model(links, said->name) || !make_room(links))) {
         log_error("adapter_not_taken", "adapter=\"%s\" group=%u adapters=%u", said->name,
                   link->group, links->adapters_count);
         return;
@@ -268,7 +308,7 @@ void link_adapters_on_list(struct worker_link *link, const Refrain__Adapters *me
     link->adapters_told = true;
     link->adapters_max = message->adapters_max;
     for (size_t i = 0; i < message->n_adapters; i++)
-        learn(link, message->adapters[i]);
+        learn(link, message->adapters[i], first);
     LIST_FOR_SAFE(item, after, &links->adapters)
     {
         struct link_adapter *adapter = LIST_ENTRY(item, struct link_adapter, link);
@@ -339,6 +379,10 @@ int links_load_adapter(struct worker_links *links, const struct links_adapter *w
                        links_adapter_fn on_done, void *user, struct errmsg *err)
 {
     struct link_adapter *adapter = find(links, wanted->name);
+    if (adapter && adapter->state == ADAPTER_AWAY) {
+        adapter_free(links, adapter);
+        adapter = NULL;
+    }
     if (adapter)
         return errmsg_set(err, adapter->state == ADAPTER_READY ? -EEXIST : -EBUSY,
                           adapter->state == ADAPTER_READY     ? "the adapter is loaded already"
@@ -346,7 +390,7 @@ int links_load_adapter(struct worker_links *links, const struct links_adapter *w
                                                               : "the adapter is being unloaded");
     if (links_has_model(links, wanted->name))
         return errmsg_set(err, -EEXIST, "a model of this name is served here");
-    if (links->adapters_count >= LINK_ADAPTERS_MAX)
+    if (!make_room(links))
         return errmsg_set(err, -ENOSPC, "%u adapters are known here, the most", LINK_ADAPTERS_MAX);
     adapter = adapter_new(links, wanted->name, wanted->path, wanted->base, ADAPTER_LOADING);
     adapter->ticket = ++links->adapter_ticket;
@@ -371,11 +415,12 @@ int links_unload_adapter(struct worker_links *links, const char *name, links_ada
                          void *user, struct errmsg *err)
 {
     struct link_adapter *adapter = find(links, name);
-    if (!adapter || adapter->state == ADAPTER_LEAVING)
+    if (!adapter || adapter->state == ADAPTER_LEAVING || adapter->state == ADAPTER_AWAY)
         return errmsg_set(err, -ENOENT, "no adapter '%.200s' is loaded here", name);
     if (adapter->state == ADAPTER_LOADING)
         return errmsg_set(err, -EBUSY, "the adapter is being loaded");
     tell_gone(links, adapter, true);
+    adapter->unloaded = true;
     ask_to_leave(links, adapter, "asked for");
     adapter->on_done = on_done;
     adapter->user = user;

@@ -1,13 +1,15 @@
 /* link_adapters.h - which LoRA adapters the workers have, and how they get one.
  *
- *   LOADING --all workers of the model said yes--> READY --unload--> LEAVING --all answered--> gone
- *      +------- one said no: undone -------------------------------------^
+ *   LOADING --all workers of the model said yes--> READY --unload--> LEAVING --all answered--> AWAY
+ *      +------- one said no: undone -------------------------------------^  `--undone--> gone
  *
  * Workers tell what they have. What one of them has, the others of its model are asked to load too:
  * groups that were started with an adapter, groups that come back after a crash, a router that was
  * started anew: all end with the same adapters everywhere. An adapter stays known while its workers
- * are away; it is forgotten when it was unloaded.
- * Private to router/worker_link*.c and this file. Thread: the loop's. */
+ * are away. One that was unloaded here stays AWAY for the router's life: a worker that was started
+ * with it, or was away, has it in its first list and is asked to unload it. It comes back when it
+ * is loaded again, here or, as a later list of a worker shows, through another router. Private to
+ * router/worker_link*.c and this file. Thread: the loop's. */
 #ifndef REFRAIN_ROUTER_LINK_ADAPTERS_H
 #define REFRAIN_ROUTER_LINK_ADAPTERS_H
 
@@ -15,7 +17,13 @@
 
 #define LINK_ADAPTERS_MAX 256u
 
-enum adapter_state { ADAPTER_LOADING = 0, ADAPTER_READY, ADAPTER_LEAVING, ADAPTER_STATES };
+enum adapter_state {
+    ADAPTER_LOADING = 0,
+    ADAPTER_READY,
+    ADAPTER_LEAVING,
+    ADAPTER_AWAY,
+    ADAPTER_STATES
+};
 
 struct link_adapter {
     struct list link;
@@ -25,6 +33,7 @@ struct link_adapter {
     uint64_t holders;         /* slots of links that have it */
     uint64_t awaited;         /* that have not answered yet */
     uint64_t ticket;          /* of what they were asked */
+    bool unloaded;            /* LEAVING because an operator asked: AWAY next */
     int result;               /* first refusal, or 0 */
     char *why;                /* its text, or NULL */
     links_adapter_fn on_done; /* NULL: nobody waits */

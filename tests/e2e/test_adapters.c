@@ -1,6 +1,6 @@
 /* test_adapters.c - LoRA adapters over HTTP: loaded at the start and at runtime, on every group;
- * chosen by name; KV reused within an adapter and never across; unloaded; there again after a
- * worker was killed. */
+ * chosen by name; KV reused within an adapter and never across; there again after a worker was
+ * killed, and away for good once unloaded. */
 #include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
@@ -201,6 +201,28 @@ static void check_refusals(void)
     assert_int_equal(complete("gamma", ids, &cached), 404);
 }
 
+/* A worker that starts anew has the adapter of --lora-modules; it is unloaded there, too. */
+static void check_stays_away(void)
+{
+    struct worker_view worker;
+    char parent[128], ids[256];
+    uint64_t cached;
+    assert_int_equal(unload("alpha", NULL), 200);
+    assert_int_equal(unload("alpha", "lora_name"), 404);
+    assert_int_equal(unload("gamma", NULL), 200);
+    assert_adapters(GROUPS, 0);
+    assert_true(cluster_worker(&cluster, 1, &worker));
+    assert_int_equal(kill(worker.pids[0], SIGKILL), 0);
+    assert_adapters(GROUPS - 1, 0);
+    cluster_await_ready(&cluster, GROUPS, 30000);
+    assert_adapters(GROUPS, 0);
+    assert_false(is_listed("alpha", parent, sizeof(parent)));
+    assert_int_equal(complete("alpha", ids, &cached), 404);
+    assert_int_equal(load("alpha", "alpha", NULL), 200); /* until it is asked for again */
+    assert_adapters(GROUPS, GROUPS);
+    assert_int_equal(complete("alpha", ids, &cached), 200);
+}
+
 static void test_adapters_when_loaded_by_http_serve_on_every_group(void **state)
 {
     struct worker_view worker;
@@ -233,6 +255,7 @@ static void test_adapters_when_loaded_by_http_serve_on_every_group(void **state)
     assert_int_equal(complete("alpha", ids, &cached), 200);
     assert_int_equal(load("gamma", "gamma", NULL), 200); /* its slot is free again */
     assert_int_equal(complete("gamma", ids, &cached), 200);
+    check_stays_away();
     cluster_stop(&cluster);
 }
 
