@@ -209,11 +209,13 @@ static void show_memory(struct admin_context *context, const struct admin_call *
                   (unsigned long long)memory.allocator_bytes,
                   (unsigned long long)memory.allocator_free_bytes);
     buffer_printf(&out,
-                  "\"weights_bytes\":%llu,\"kv_bytes_reserved\":%llu,\"activation_bytes\":%zu,"
+                  "\"weights_bytes\":%llu,\"kv_bytes_reserved\":%llu,\"adapter_bytes\":%llu,"
+                  "\"activation_bytes\":%zu,"
                   "\"block_bytes\":%zu,\"blocks\":%u,\"window_block_bytes\":%zu,"
                   "\"window_blocks\":%u,\"resident_bytes_max\":%llu,\"cpu_seconds\":%.2f",
                   (unsigned long long)info->model->weights->bytes,
                   (unsigned long long)worker_info_kv_bytes(info),
+                  (unsigned long long)worker_info_adapter_bytes(info),
                   decoder_activation_bytes(info->model->decoder), info->block_bytes,
                   worker_info_blocks(info), info->window_block_bytes, info->pool.window_blocks,
                   (unsigned long long)worker_info_bytes_max(info), stat.cpu_seconds);

@@ -12,11 +12,14 @@
 #define REST_BYTES ((uint64_t)64 << 20)
 #define TOKEN_BYTES 6u /* of a request: its id, and hashes and bookkeeping of its blocks */
 
-/* Slots of this rank. */
-static uint64_t lora_limits_bytes(const struct worker_info *info)
+uint64_t worker_info_adapter_bytes(const struct worker_info *info)
 {
     const struct lora_limits limits = worker_lora_limits(info->settings);
-    return limits.slots > 0 ? lora_bytes(&info->model->config, &info->model->shard, &limits) : 0;
+    if (limits.slots == 0)
+        return 0;
+    if (info->rank == 0)
+        return rank_model_adapter_bytes(info->model, limits);
+    return lora_bytes(&info->model->config, &info->model->shard, &limits);
 }
 
 struct rank_limits worker_info_limits(const struct worker_info *info)
@@ -47,7 +50,7 @@ uint64_t worker_info_bytes_max(const struct worker_info *info)
     const struct rank_model *model = info->model;
     uint64_t bytes =
         model->weights->bytes + worker_info_kv_bytes(info) + worker_settings_tier_bytes(settings) +
-        decoder_activation_bytes(model->decoder) + lora_limits_bytes(info) + REST_BYTES;
+        decoder_activation_bytes(model->decoder) + worker_info_adapter_bytes(info) + REST_BYTES;
 
     if (info->rank > 0)
         return bytes;

@@ -47,6 +47,9 @@ static inline uint64_t worker_info_kv_bytes(const struct worker_info *info)
  * limits point into *info. */
 struct rank_limits worker_info_limits(const struct worker_info *info);
 
+/* Slots of adapters that this process touches: its own; rank 0 fills those of all ranks, in memory
+ * that they share. */
+uint64_t worker_info_adapter_bytes(const struct worker_info *info);
 /* What this rank's process may come to; worked out in info.c. Call it when the model is loaded. */
 uint64_t worker_info_bytes_max(const struct worker_info *info);
 
