@@ -28,6 +28,7 @@
 #include "worker/load/model_source.h"
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"
+#include "worker/start_checks.h"
 #include "worker/tp/comm.h"
 #include "worker/tp/group.h"
 #include "worker/tp/shard.h"
@@ -542,24 +543,49 @@ static int try_token(struct check *check, FILE *out, struct errmsg *err)
     return 0;
 }
 
-/* A worker gives back what lies behind a window, so it holds more tokens than that. */
-static void print_windows(const struct check *check, size_t block_bytes, FILE *out)
+/* Bytes of a block of some layers, on the rank that needs the most. */
+static size_t block_bytes(const struct check *check, uint32_t layers)
 {
-    const struct layer_groups groups = layer_groups_of(&check->config, false);
+    const struct model_config *c = &check->config;
+    return op_kv_block_bytes(check->backend, layers, shard_kv_heads_max(c, check->settings.ranks),
+                             c->head_dim);
+}
+
+/* The pool of a worker with these settings, as it plans it: layers that slide have blocks of their
+ * own, and fewer of them. */
+static void print_pool(const struct check *check, FILE *out)
+{
+    const struct check_settings *s = &check->settings;
+    const struct layer_groups groups = layer_groups_of(&check->config, s->whole_windows);
+    const struct start_facts facts = {
+        .pool = {s->kv_bytes, block_bytes(check, groups.full_layers), s->context_asked,
+                 check->config.context_tokens, s->sequences_max,
+                 block_bytes(check, groups.window_layers), groups.window, s->step_tokens_max},
+        .step_tokens_max = s->step_tokens_max,
+        .ranks = s->ranks};
+    struct start_plan plan;
+    struct errmsg why = {""};
+    if (start_checks_run(&facts, &plan, &why) < 0) {
+        (void)fprintf(out, "kv_pool: none: %s\n", why.text);
+        return;
+    }
+    uint32_t blocks = groups.full_layers > 0 ? plan.pool.blocks : 0;
+    uint32_t windows = plan.pool.window_blocks;
+    (void)fprintf(out, "kv_pool: %u blocks, %llu tokens in %llu bytes\n", blocks,
+                  (unsigned long long)(blocks > 0 ? blocks : windows) * KV_BLOCK_TOKENS,
+                  (unsigned long long)blocks * facts.pool.block_bytes +
+                      (unsigned long long)windows * facts.pool.window_block_bytes);
     if (groups.window > 0)
-        (void)fprintf(out, "kv_window: %u tokens of %u layers, %zu of a block's bytes\n",
-                      groups.window, groups.window_layers,
-                      block_bytes / check->config.layers * groups.window_layers);
+        (void)fprintf(out, "kv_window: %u tokens of %u layers, %u blocks of %zu bytes of it\n",
+                      groups.window, groups.window_layers, windows, facts.pool.window_block_bytes);
+    (void)fprintf(out, "max_model_len: %u, %u sequences of it\n", plan.pool.context_tokens,
+                  plan.pool.sequences_at_full_context);
 }
 
 static void print_report(const struct check *check, FILE *out)
 {
     const struct model_config *c = &check->config;
     const struct check_settings *s = &check->settings;
-    size_t block =
-        check->shard.kv_count == 0
-            ? 0
-            : op_kv_block_bytes(check->backend, c->layers, check->shard.kv_count, c->head_dim);
     (void)fprintf(out, "model: %s\narchitecture: %s\n", s->model, c->architecture);
     (void)fprintf(out, "layers: %u\nhidden: %u\nffn: %u\nvocabulary: %u\ncontext_tokens: %u\n",
                   c->layers, c->hidden, c->ffn, c->vocab_size, c->context_tokens);
@@ -579,13 +605,9 @@ static void print_report(const struct check *check, FILE *out)
     (void)fprintf(out, "backend: %s\nisa: %s\nranks: %u\nthreads: %u\n", s->backend,
                   check->backend->isa, s->ranks, check->backend->threads);
     (void)fprintf(out, "weights_bytes: %llu\nkv_block_bytes: %zu\nactivation_bytes: %zu\n",
-                  (unsigned long long)check->weights->bytes, block,
+                  (unsigned long long)check->weights->bytes, block_bytes(check, c->layers),
                   decoder_activation_bytes(check->decoder));
-    uint64_t blocks = block == 0 ? 0 : s->kv_bytes / block;
-    (void)fprintf(out, "kv_pool: %llu blocks, %llu tokens in %llu bytes\n",
-                  (unsigned long long)blocks, (unsigned long long)blocks * KV_BLOCK_TOKENS,
-                  (unsigned long long)s->kv_bytes);
-    print_windows(check, block, out);
+    print_pool(check, out);
     print_types(check, out);
 }
 

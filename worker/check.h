@@ -31,7 +31,12 @@ struct check_settings {
     uint32_t ranks;       /* --tensor-parallel-size; 0: 1 */
     uint32_t deadline_ms; /* of every wait between ranks; 0: 30000 */
     uint32_t tokens_max;  /* longest sequence; 0: the model's context, at most 32768 */
-    uint64_t kv_bytes;    /* --kv-cache-memory, for the report */
+    /* For the report of what a worker would have: */
+    uint64_t kv_bytes;      /* --kv-cache-memory */
+    uint32_t context_asked; /* --max-model-len, 0: the model's */
+    uint32_t sequences_max; /* --max-num-seqs */
+    uint32_t step_tokens_max;
+    bool whole_windows; /* layers that slide keep all of their KV */
 };
 
 /* Load, print architecture and sizes to `out` as `key: value` lines and try one token; or, when

@@ -33,7 +33,11 @@ static int run_check(const struct worker_settings *settings)
                                          .ranks = settings->ranks,
                                          .deadline_ms = settings->rank_timeout_ms,
                                          .tokens_max = settings->context_tokens,
-                                         .kv_bytes = settings->kv_bytes};
+                                         .kv_bytes = settings->kv_bytes,
+                                         .context_asked = settings->context_tokens,
+                                         .sequences_max = settings->sequences_max,
+                                         .step_tokens_max = settings->step_tokens_max,
+                                         .whole_windows = worker_whole_windows(settings)};
     FILE *in = NULL;
     if (settings->ids != NULL) {
         in = strcmp(settings->ids, "-") == 0 ? stdin : fopen(settings->ids, "re");

@@ -8,7 +8,8 @@
  * Face's kind (config.json and *.safetensors), which is itself the answer. *ret_file by mem_alloc.
  * -ENOENT, -EINVAL. */
 int model_file_find(const char *path, char **ret_file, struct errmsg *err);
-/* The file's or folder's name without ".gguf" and, of a split model, "-00001-of-00004"; by mem_alloc. */
+/* The file's or folder's name without ".gguf" and, of a split model, "-00001-of-00004"; by
+ * mem_alloc. */
 char *model_file_name(const char *path);
 
 #endif

@@ -145,16 +145,9 @@ void rank_model_close(struct rank_model *model)
 
 static size_t most_bytes(const struct rank_model *model, uint32_t layers)
 {
-    size_t bytes_max = 0;
-    for (uint32_t rank = 0; rank < model->shard.ranks; rank++) {
-        struct shard shard;
-        int r = shard_compute(&model->config, rank, model->shard.ranks, &shard, NULL);
-        ASSERT(r == 0);
-        size_t bytes =
-            op_kv_block_bytes(model->backend, layers, shard.kv_count, model->config.head_dim);
-        bytes_max = bytes > bytes_max ? bytes : bytes_max;
-    }
-    return bytes_max;
+    return op_kv_block_bytes(model->backend, layers,
+                             shard_kv_heads_max(&model->config, model->shard.ranks),
+                             model->config.head_dim);
 }
 
 size_t rank_model_block_bytes(const struct rank_model *model)

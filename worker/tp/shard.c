@@ -74,6 +74,18 @@ int shard_compute(const struct model_config *config, uint32_t rank, uint32_t ran
     return 0;
 }
 
+uint32_t shard_kv_heads_max(const struct model_config *config, uint32_t ranks)
+{
+    uint32_t most = 0;
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        struct shard shard;
+        int r = shard_compute(config, rank, ranks, &shard, NULL);
+        ASSERT(r == 0);
+        most = shard.kv_count > most ? shard.kv_count : most;
+    }
+    return most;
+}
+
 struct weights_slice shard_slice(const struct shard *shard)
 {
     return (struct weights_slice){

@@ -32,6 +32,9 @@ struct shard {
 /* -EINVAL: ranks is 0 or over TP_RANKS_MAX, rank >= ranks. */
 int shard_compute(const struct model_config *config, uint32_t rank, uint32_t ranks,
                   struct shard *ret_shard, struct errmsg *err);
+/* KV heads of the rank that holds the most: how large a pool's blocks may be. `ranks` is possible.
+ */
+uint32_t shard_kv_heads_max(const struct model_config *config, uint32_t ranks);
 /* What loading needs of it, so that load/ does not depend on tp/. */
 struct weights_slice shard_slice(const struct shard *shard);
 

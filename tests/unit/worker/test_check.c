@@ -8,6 +8,7 @@
 #include "proto/base/json.h"
 #include "tests/unit/proto/files/gguf_writer.h"
 #include "worker/check.h"
+#include "worker/pool_plan.h"
 
 static char path[] = "/tmp/test_check_XXXXXX";
 static char broken[] = "/tmp/test_check_XXXXXX";
@@ -166,6 +167,38 @@ static void test_report_when_no_ids_are_given_names_the_model(void **state)
     free(out);
 }
 
+/* Of 5 layers 4 slide. A layer of a block is 2 x 2 heads x 16 tokens x 4 floats: 1024 bytes. */
+static void test_report_when_layers_slide_counts_blocks_of_their_own(void **state)
+{
+    struct check_settings settings = {.model = SOURCE_DIR "/tests/golden/tiny/cohere2",
+                                      .reference = true,
+                                      .kv_bytes = 1 << 20,
+                                      .sequences_max = 16,
+                                      .step_tokens_max = 16};
+    const struct pool_request request = {1 << 20, 1024, 0, 512, 16, 4096, 21, 16};
+    const struct pool_plan plan = pool_plan_make(&request);
+    char *out = NULL, line[128];
+    assert_int_equal(run(&settings, NULL, &out, NULL), 0);
+    (void)snprintf(line, sizeof(line), "kv_pool: %u blocks, %u tokens in %u bytes\n", plan.blocks,
+                   plan.blocks * 16, plan.blocks * 1024 + plan.window_blocks * 4096);
+    assert_non_null(strstr(out, line));
+    assert_true(plan.blocks > 2 * (1u << 20) / 5120); /* of all layers alike there were fewer */
+    (void)snprintf(line, sizeof(line), "kv_window: 21 tokens of 4 layers, %u blocks of 4096 bytes",
+                   plan.window_blocks);
+    assert_non_null(strstr(out, line));
+    assert_non_null(strstr(out, "max_model_len: 512, "));
+    free(out);
+    settings.whole_windows = true;
+    assert_int_equal(run(&settings, NULL, &out, NULL), 0);
+    assert_non_null(strstr(out, "kv_pool: 204 blocks, 3264 tokens in 1044480 bytes\n"));
+    assert_null(strstr(out, "kv_window"));
+    free(out);
+    settings.kv_bytes = 4096;
+    assert_int_equal(run(&settings, NULL, &out, NULL), 0);
+    assert_non_null(strstr(out, "kv_pool: none: No available memory for the cache blocks"));
+    free(out);
+}
+
 static void test_models_when_broken_are_refused_on_any_rank(void **state)
 {
     struct check_settings settings = {.model = broken, .reference = true};
@@ -196,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_lines_when_broken_are_refused_by_number),
         cmocka_unit_test(test_sequences_when_longer_than_the_context_are_refused),
         cmocka_unit_test(test_report_when_no_ids_are_given_names_the_model),
+        cmocka_unit_test(test_report_when_layers_slide_counts_blocks_of_their_own),
         cmocka_unit_test(test_models_when_broken_are_refused_on_any_rank),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
