@@ -11,8 +11,8 @@
 #include "tests/e2e/harness.h"
 
 #define PROMPTS 30
-#define FEW_PROMPTS 8 /* for each family apart */
-#define ANSWER_TOKENS 48
+#define FEW_PROMPTS 8    /* for each family but the best, with which the others are computed */
+#define ANSWER_TOKENS 24 /* over a border of blocks */
 #define BATCH 16
 
 /* Shared by all prompts, and longer than a block, so that cached runs reuse across prompts too. */
@@ -23,6 +23,7 @@ static const char instruction[] =
 static char *prompts[PROMPTS];
 static size_t used = PROMPTS; /* the first so many */
 static struct cluster cluster;
+static char best[16]; /* the family that "auto" came to */
 
 static void load_prompts(void)
 {
@@ -98,12 +99,23 @@ static void start(const char *ranks, const char *family, const char *caching)
                                         "512MiB", caching, "--cpu-isa", family, NULL});
 }
 
+static void note_family(void)
+{
+    json_t *info = cluster_admin(&cluster, 0, "show info");
+    const char *isa = json_string_value(json_object_get(info, "isa"));
+    assert_non_null(isa);
+    (void)snprintf(best, sizeof(best), "%s", isa);
+    json_decref(info);
+}
+
 static void compare(const char *ranks, const char *family)
 {
     char *alone[PROMPTS], *again[PROMPTS], *uncached[PROMPTS];
     unsigned cached_alone, cached_again, cached_off;
 
     start(ranks, family, "--enable-prefix-caching");
+    if (strcmp(family, "auto") == 0)
+        note_family();
     answer_all(1, alone, &cached_alone);
     answer_all(BATCH, again, &cached_again);
     cluster_stop(&cluster);
@@ -160,13 +172,13 @@ static bool has_family(const char *family)
     return has;
 }
 
-static void test_every_family_gives_the_same_bits_cached_batched_and_alone(void **state)
+static void test_every_other_family_gives_the_same_bits_cached_batched_and_alone(void **state)
 {
     static const char *const families[] = {"avx2", "avx512", "amx", "amx-bf16"};
     (void)state;
     used = FEW_PROMPTS;
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
-        if (has_family(families[i]))
+        if (strcmp(families[i], best) != 0 && has_family(families[i]))
             compare("1", families[i]);
     }
 }
@@ -178,8 +190,8 @@ int main(void)
                                   teardown),
         cmocka_unit_test_teardown(test_two_ranks_give_the_same_bits_cached_batched_and_alone,
                                   teardown),
-        cmocka_unit_test_teardown(test_every_family_gives_the_same_bits_cached_batched_and_alone,
-                                  teardown),
+        cmocka_unit_test_teardown(
+            test_every_other_family_gives_the_same_bits_cached_batched_and_alone, teardown),
     };
     e2e_begin();
     (void)e2e_smollm2();
