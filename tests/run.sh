@@ -6,7 +6,7 @@
 #   tidy    house rules (tests/tidy)          clang   clang, -Werror, ASan + UBSan, into build-asan/
 #   unit    unit tests under ASan + UBSan     threads unit tests with threads under TSan
 #   contract  every op on every backend       golden e2e  Release build
-#   sim     eviction on whole traces, 10^7 operations of the block pool (Release)
+#   sim     eviction on whole traces, 10^7 operations of the block pool, 4500 schedules (Release)
 #   lint    clang-tidy                        fuzz    each fuzzer, to FUZZ_SECONDS (default 60)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -81,7 +81,8 @@ if wanted format; then
 fi
 if wanted build || wanted sim || wanted contract || wanted golden || wanted e2e; then
     say "== build"
-    build_tree build "gcc, Release" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc &&
+    build_tree build "gcc, Release" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc \
+        "-DTESTS_LINKED=contract;golden;e2e;sim" &&
         count build 0 || count build 1
 fi
 if wanted tidy; then
@@ -92,17 +93,17 @@ fi
 if wanted clang || wanted unit; then
     build_tree build-asan "clang, ASan + UBSan" -DCMAKE_BUILD_TYPE=Debug \
         -DCMAKE_C_FLAGS_DEBUG=-O1 -DCMAKE_C_COMPILER=clang -DSANITIZE=address,undefined \
-        -DWITH_FUZZERS=ON && count clang 0 || count clang 1
+        -DWITH_FUZZERS=ON "-DTESTS_LINKED=unit;contract" && count clang 0 || count clang 1
 fi
 wanted unit && run_ctest build-asan unit -j "$JOBS"
-wanted sim && run_ctest build sim
+wanted sim && run_ctest build sim -j "$JOBS"
 if wanted contract; then
     [ -d build-asan ] && run_ctest build-asan contract -j "$JOBS"
     run_ctest build contract
 fi
 [ -z "$gemma" ] || wait "$gemma" || tail -n 3 "$LOGS/gemma.log" >&2
 wanted golden && run_ctest build golden
-wanted e2e && run_ctest build e2e
+wanted e2e && run_ctest build e2e -j "$JOBS" # most of them alone: tests/CMakeLists.txt
 if wanted threads; then
     TARGETS=$(bash tests/run_threads.sh build-tsan targets | tr '\n' ' ') \
         build_tree build-tsan "gcc, TSan" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O1 \
