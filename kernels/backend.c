@@ -33,6 +33,7 @@ int backend_open(const struct backend_settings *settings, struct backend **ret_b
         isa = NULL;
     struct backend *b = mem_zalloc(sizeof(*b));
     b->ops = find(settings->name);
+    b->kv_dtype = settings->kv_dtype;
     int r = -ENOENT;
     if (b->ops == NULL) {
         (void)errmsg_set(err, r, "no backend '%s'; there are: cpu, ref", settings->name);

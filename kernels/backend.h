@@ -74,6 +74,7 @@ struct weight {
  * of values inside a block is the backend's own. */
 struct kv_pool {
     uint32_t blocks, layers, kv_heads, head_dim;
+    enum kv_dtype dtype; /* its backend's */
     size_t block_bytes;
     void *data; /* blocks * block_bytes, mem_map */
 };
@@ -85,6 +86,7 @@ struct backend {
     /* Names the layout of a KV block and everything that its bits depend on apart from model and
      * ranks: blocks of two processes may be exchanged only where this is equal. */
     const char *kv_format;
+    enum kv_dtype kv_dtype;
     unsigned threads;
 };
 
@@ -92,6 +94,7 @@ struct backend_settings {
     const char *name; /* "cpu" (default), "ref" */
     unsigned threads; /* >= 1, the caller included */
     const char *isa;  /* NULL or "auto": by CPUID; else a family's name, refused when absent */
+    enum kv_dtype kv_dtype;
 };
 
 /* 0; -ENOENT: no such backend or family, *err lists what there is; -ENOMEM. */

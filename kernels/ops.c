@@ -318,6 +318,13 @@ void op_lora_add(struct backend *b, struct tensor *y, const struct tensor *x, st
         b->ops->lora_add(b, y, x, low, groups, count);
 }
 
+const char *kv_dtype_name(enum kv_dtype dtype)
+{
+    static const char *const names[KV_DTYPES] = {"bfloat16", "int8"};
+    ASSERT(dtype < KV_DTYPES);
+    return names[dtype];
+}
+
 int op_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
                    uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err)
 {

@@ -235,8 +235,20 @@ static inline uint32_t lora_padded(uint32_t outputs)
 void op_lora_add(struct backend *b, struct tensor *y, const struct tensor *x, struct tensor *low,
                  const struct lora_group *groups, size_t count);
 
-/* KV pages of all layers: blocks * layers * 2 * kv_heads * 16 * head_dim values. Reserved whole at
- * once, page-faulted lazily. 0, -ENOMEM. */
+/* What the pools of a backend keep of a token's key or value of one head, a row x of head_dim
+ * values:
+ *   BFLOAT16  each value's nearest bf16 (ref: f32)
+ *   INT8      one f32 scale = largest |x| / 127, and q = x * (127 / largest |x|) rounded to the
+ *             nearest integer, ties to even; the row reads as scale * q, so an error is at most
+ * half a scale (and 2^-22 of the value). A row below KV_INT8_SMALLEST reads as zeros; one that
+ * holds a NaN or an infinity reads as NaNs. Either way a row's bits depend on that row alone, and
+ * so do a slot's. */
+enum kv_dtype { KV_BFLOAT16 = 0, KV_INT8, KV_DTYPES };
+#define KV_INT8_SMALLEST 1e-30f                 /* 127 / x stays finite */
+const char *kv_dtype_name(enum kv_dtype dtype); /* "bfloat16", "int8" */
+
+/* KV pages of all layers: blocks * layers * 2 * kv_heads * 16 * head_dim values of the backend's
+ * kv_dtype. Reserved whole at once, page-faulted lazily. 0, -ENOMEM. */
 int op_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
                    uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err);
 void op_kv_pool_free(struct backend *b, struct kv_pool *pool);

@@ -105,11 +105,13 @@ static void write_cache_config(const struct worker_links *links, struct buffer *
         if (!header)
             metrics_write_header(&spec, out);
         header = true;
+        buffer_printf(out, "%s{%s,block_size=\"%u\",cache_dtype=\"", spec.name, labels.data,
+                      link->block_tokens);
+        metrics_append_label(out, link->kv_cache_dtype);
         buffer_printf(out,
-                      "%s{%s,block_size=\"%u\",cache_dtype=\"auto\",num_gpu_blocks=\"%u\","
-                      "num_cpu_blocks=\"0\",enable_prefix_caching=\"%s\"} 1\n",
-                      spec.name, labels.data, link->block_tokens, link->blocks_total,
-                      link->prefix_caching ? "True" : "False");
+                      "\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"0\","
+                      "enable_prefix_caching=\"%s\"} 1\n",
+                      link->blocks_total, link->prefix_caching ? "True" : "False");
     }
     buffer_done(&labels);
 }
@@ -150,6 +152,7 @@ static void write_worker(const struct worker_link *link, struct buffer *out)
     write_text(out, "version", link->version);
     write_text(out, "admin_socket", link->admin_socket);
     write_text(out, "model", link->model ? link->model->card->name : NULL);
+    write_text(out, "kv_cache_dtype", link->kv_cache_dtype);
     buffer_printf(out, ",\"ranks\":%u,\"pids\":[", link->ranks);
     for (uint32_t rank = 0; rank < link->ranks; rank++)
         buffer_printf(out, "%s%d", rank ? "," : "", link->pids[rank]);

@@ -59,6 +59,7 @@ static void link_free(struct worker_link *link)
     mem_free(link->endpoint);
     mem_free(link->version);
     mem_free(link->admin_socket);
+    mem_free(link->kv_cache_dtype);
     mem_free(link);
 }
 
@@ -198,6 +199,7 @@ static void on_hello(struct worker_link *link, const Refrain__Hello *hello)
     speed_begin(&link->speed, seconds_of(hello->prefill_seconds_per_token, 0), clock_ms());
     link->version = mem_strdup(hello->version);
     link->admin_socket = mem_strdup(hello->admin_socket);
+    link->kv_cache_dtype = mem_strdup(hello->kv_cache_dtype);
     for (size_t i = 0; i < hello->n_pids && i < LINK_RANKS_MAX; i++)
         link->pids[i] = hello->pids[i];
     for (uint32_t rank = 0; rank < link->ranks; rank++)

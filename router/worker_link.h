@@ -113,7 +113,7 @@ struct worker_link {
     uint32_t ranks, blocks_total, block_tokens, sequences_max, context_tokens_max;
     bool prefix_caching;
     int32_t pids[LINK_RANKS_MAX];
-    char *version, *admin_socket;
+    char *version, *admin_socket, *kv_cache_dtype;
 
     uint32_t running, waiting; /* from heartbeats */
     uint32_t blocks_referenced, blocks_cached, blocks_empty;

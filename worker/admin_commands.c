@@ -80,6 +80,7 @@ static void append_model(struct buffer *out, const struct worker_info *info)
     append_text(out, "architecture", info->model->config.architecture);
     append_text(out, "backend", info->model->backend->ops->name);
     append_text(out, "isa", info->model->backend->isa);
+    append_text(out, "kv_cache_dtype", kv_dtype_name(info->model->backend->kv_dtype));
     append_text(out, "kv_format", info->model->backend->kv_format);
     buffer_printf(out, ",\"threads\":%u,\"weights_bytes\":%llu,\"kv_bytes\":%llu",
                   info->model->backend->threads, (unsigned long long)info->model->weights->bytes,

@@ -67,7 +67,7 @@ static int open_backend(struct check *check, struct errmsg *err)
 {
     const struct check_settings *s = &check->settings;
     const struct backend_settings settings = {
-        .name = s->backend, .threads = s->threads, .isa = s->isa};
+        .name = s->backend, .threads = s->threads, .isa = s->isa, .kv_dtype = s->kv_dtype};
     return backend_open(&settings, &check->backend, err);
 }
 
@@ -607,6 +607,7 @@ static void print_report(const struct check *check, FILE *out)
     (void)fprintf(out, "weights_bytes: %llu\nkv_block_bytes: %zu\nactivation_bytes: %zu\n",
                   (unsigned long long)check->weights->bytes, block_bytes(check, c->layers),
                   decoder_activation_bytes(check->decoder));
+    (void)fprintf(out, "kv_cache_dtype: %s\n", kv_dtype_name(s->kv_dtype));
     print_pool(check, out);
     print_types(check, out);
 }

@@ -16,21 +16,23 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "kernels/ops.h"
 #include "proto/base/errmsg.h"
 #include "worker/load/model_config.h"
 
 #define CHECK_CHUNK_DEFAULT 512u
 
 struct check_settings {
-    const char *model;    /* path of a GGUF file or a Hugging Face folder */
-    const char *backend;  /* NULL: "cpu"; with `reference` "ref" */
-    const char *isa;      /* NULL: by CPUID */
-    bool reference;       /* --reference: the float32 definition of every op */
-    unsigned threads;     /* per rank; 0: 1 */
-    uint32_t chunk;       /* --chunk, rows per step; 0: CHECK_CHUNK_DEFAULT */
-    uint32_t ranks;       /* --tensor-parallel-size; 0: 1 */
-    uint32_t deadline_ms; /* of every wait between ranks; 0: 30000 */
-    uint32_t tokens_max;  /* longest sequence; 0: the model's context, at most 32768 */
+    const char *model;      /* path of a GGUF file or a Hugging Face folder */
+    const char *backend;    /* NULL: "cpu"; with `reference` "ref" */
+    const char *isa;        /* NULL: by CPUID */
+    bool reference;         /* --reference: the float32 definition of every op */
+    unsigned threads;       /* per rank; 0: 1 */
+    uint32_t chunk;         /* --chunk, rows per step; 0: CHECK_CHUNK_DEFAULT */
+    uint32_t ranks;         /* --tensor-parallel-size; 0: 1 */
+    uint32_t deadline_ms;   /* of every wait between ranks; 0: 30000 */
+    uint32_t tokens_max;    /* longest sequence; 0: the model's context, at most 32768 */
+    enum kv_dtype kv_dtype; /* --kv-cache-dtype */
     /* For the report of what a worker would have: */
     uint64_t kv_bytes;      /* --kv-cache-memory */
     uint32_t context_asked; /* --max-model-len, 0: the model's */

@@ -37,7 +37,8 @@ static int run_check(const struct worker_settings *settings)
                                          .context_asked = settings->context_tokens,
                                          .sequences_max = settings->sequences_max,
                                          .step_tokens_max = settings->step_tokens_max,
-                                         .whole_windows = worker_whole_windows(settings)};
+                                         .whole_windows = worker_whole_windows(settings),
+                                         .kv_dtype = worker_backend_settings(settings).kv_dtype};
     FILE *in = NULL;
     if (settings->ids != NULL) {
         in = strcmp(settings->ids, "-") == 0 ? stdin : fopen(settings->ids, "re");

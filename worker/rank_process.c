@@ -42,12 +42,9 @@ struct rank_process {
 static int load(struct rank_process *process, const struct worker_settings *settings,
                 const struct rank_arguments *arguments, struct errmsg *err)
 {
-    const struct rank_model_settings open = {
-        settings->model,
-        arguments->rank,
-        settings->ranks,
-        {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads, settings->isa},
-        worker_whole_windows(settings)};
+    const struct rank_model_settings open = {settings->model, arguments->rank, settings->ranks,
+                                             worker_backend_settings(settings),
+                                             worker_whole_windows(settings)};
     struct worker_info *info = &process->info;
     info->settings = settings;
     info->step_tokens_max = settings->step_tokens_max; /* rank 0 checked it */
@@ -63,6 +60,8 @@ static int load(struct rank_process *process, const struct worker_settings *sett
                        settings->ranks);
     if (r == 0)
         r = rank_model_open(&open, &process->model, err);
+    if (r == 0)
+        r = group_check_kv_format(process->group, process->model->backend->kv_format, err);
     info->model = process->model;
     if (r == 0) {
         const struct rank_limits limits = worker_info_limits(info);

@@ -96,6 +96,7 @@ int router_send_hello(struct router_sender *sender, const struct frame_peer *pee
     hello.context_tokens_max = info->pool.context_tokens;
     hello.waiting_max = info->settings->waiting_max;
     hello.prefix_caching = info->settings->prefix_caching;
+    hello.kv_cache_dtype = text_of(worker_kv_dtype(info->settings));
     hello.card = bytes_of(info->card_packed, info->card_packed_bytes);
     hello.version = text_of(REFRAIN_VERSION);
     hello.admin_socket = text_of(info->admin_path);

@@ -15,6 +15,7 @@
 #include "worker/tp/shard.h"
 
 static const char *const backend_names[] = {"cpu", "ref", NULL};
+static const char *const kv_dtype_names[] = {"auto", "bfloat16", "int8", NULL};
 static const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
 
 #define SETTING_STRUCT struct worker_settings
@@ -45,6 +46,10 @@ static const struct setting table[] = {
                 "Requests in the queue; more are refused with 429."),
     SETTING_BYTES("kv-cache-memory", kv_bytes, "1GiB",
                   "Memory of the KV block pool, per process of the group."),
+    SETTING_ENUM(
+        "kv-cache-dtype", kv_dtype, "auto", kv_dtype_names,
+        "What a key or a value is kept as: auto or bfloat16; int8: nearly twice the tokens "
+        "in the same memory, a little less exact."),
     SETTING_BYTES("host-tier-memory", host_tier_bytes, "0",
                   "Memory for KV blocks that leave the pool, per process of the group; 0: none."),
     SETTING_BOOL(
@@ -116,8 +121,6 @@ static const char *const foreign[] = {
     "there are no graphs to switch off on the CPU backend",
     "dtype",
     "weights are computed in the precision class of the file; --reference runs in float32",
-    "kv-cache-dtype",
-    "the KV cache has one format on the CPU backend",
     "quantization",
     "the file says how it is quantised",
     "load-format",
@@ -170,6 +173,20 @@ const struct settings_spec worker_settings_spec = {
     .table = table,
     .foreign = foreign,
 };
+
+struct backend_settings worker_backend_settings(const struct worker_settings *settings)
+{
+    return (struct backend_settings){
+        .name = settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu",
+        .threads = settings->threads,
+        .isa = settings->isa,
+        .kv_dtype = settings->kv_dtype == WORKER_KV_INT8 ? KV_INT8 : KV_BFLOAT16};
+}
+
+const char *worker_kv_dtype(const struct worker_settings *settings)
+{
+    return kv_dtype_names[settings->kv_dtype];
+}
 
 static int check_endpoint(const struct worker_settings *settings, const char *flag,
                           const char *endpoint, size_t bytes, struct errmsg *err)

@@ -3,6 +3,7 @@
 #ifndef REFRAIN_WORKER_SETTINGS_H
 #define REFRAIN_WORKER_SETTINGS_H
 
+#include "kernels/backend.h"
 #include "proto/base/log.h"
 #include "proto/base/settings.h"
 #include "worker/lora/lora.h"
@@ -12,6 +13,7 @@
 #define WORKER_PATH_MAX 108u /* sun_path */
 
 enum worker_backend { WORKER_BACKEND_CPU = 0, WORKER_BACKEND_REF };
+enum worker_kv_dtype { WORKER_KV_AUTO = 0, WORKER_KV_BFLOAT16, WORKER_KV_INT8 };
 
 struct worker_settings {
     char *model, *served_model_name;
@@ -21,6 +23,7 @@ struct worker_settings {
     char *generation_config, *generation_overrides; /* see struct sampling_rule */
     char *check, *ids;                              /* --check MODEL --ids FILE */
     int backend;                                    /* enum worker_backend */
+    int kv_dtype;                                   /* enum worker_kv_dtype */
     int log_level;                                  /* enum log_level */
     int eviction;                                   /* index into eviction_policies */
     char *lora_modules;                             /* NAME=PATH,... */
@@ -57,6 +60,10 @@ int worker_settings_parse(struct worker_settings *ret_settings, int argc, char *
 void worker_settings_done(struct worker_settings *settings);
 /* Memory of the tiers: host slots, and the disk's buffers; per process of the group. */
 uint64_t worker_settings_tier_bytes(const struct worker_settings *settings);
+
+struct backend_settings worker_backend_settings(const struct worker_settings *settings);
+/* --kv-cache-dtype as it was given. */
+const char *worker_kv_dtype(const struct worker_settings *settings);
 
 /* Slots 0: no adapters are served. */
 struct lora_limits worker_lora_limits(const struct worker_settings *settings);

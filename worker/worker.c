@@ -151,12 +151,9 @@ static int open_model(struct worker *worker, struct errmsg *err)
     int r = model_file_find(settings->model, &worker->file, err);
     if (r < 0)
         return r;
-    const struct rank_model_settings open = {
-        worker->file,
-        0,
-        settings->ranks,
-        {settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu", settings->threads, settings->isa},
-        worker_whole_windows(settings)};
+    const struct rank_model_settings open = {worker->file, 0, settings->ranks,
+                                             worker_backend_settings(settings),
+                                             worker_whole_windows(settings)};
     r = rank_model_open(&open, &worker->model, err);
     if (r < 0)
         return errmsg_prefix(err, r, "%s", worker->file);
@@ -218,6 +215,7 @@ static int start_ranks(struct worker *worker, struct errmsg *err)
         mem_printf("--threads=%u", settings->threads),
         mem_printf("--backend=%s", settings->backend == WORKER_BACKEND_REF ? "ref" : "cpu"),
         mem_printf("--cpu-isa=%s", settings->isa),
+        mem_printf("--kv-cache-dtype=%s", worker_kv_dtype(settings)),
         mem_printf("--host-tier-memory=%llu", (unsigned long long)limits.host_tier_bytes),
         mem_printf("--disable-hybrid-kv-cache-manager=%s",
                    settings->whole_windows ? "true" : "false"),
@@ -391,14 +389,15 @@ static void log_start(const struct worker *worker)
     unsigned long long tokens = (unsigned long long)worker_info_blocks(info) * BLOCK_TOKENS;
     log_info("pool",
              "blocks=%u window_blocks=%u tokens=%llu max_model_len=%u sequences_at_full_length=%u "
-             "bytes=%llu window_bytes=%llu "
+             "bytes=%llu window_bytes=%llu dtype=%s "
              "note=\"KV cache size: %llu tokens; Maximum concurrency for %u tokens per request: "
              "%.2fx\"",
              info->model->groups.full_layers > 0 ? pool->blocks : 0, pool->window_blocks, tokens,
              pool->context_tokens, pool->sequences_at_full_context,
              (unsigned long long)worker_info_kv_bytes(info),
-             (unsigned long long)pool->window_blocks * info->window_block_bytes, tokens,
-             pool->context_tokens, pool_plan_concurrency(pool));
+             (unsigned long long)pool->window_blocks * info->window_block_bytes,
+             kv_dtype_name(info->model->backend->kv_dtype), tokens, pool->context_tokens,
+             pool_plan_concurrency(pool));
     log_info("memory", "resident_bytes_max=%llu note=\"this rank never holds more\"",
              (unsigned long long)worker_info_bytes_max(info));
     log_info("ready",

@@ -15,6 +15,7 @@
 
 struct plan {
     struct attention attention;
+    attend_fn attend, attend_merge;
     struct cpu_state *state;
     uint32_t units, merges;
     size_t partial_floats; /* used */
@@ -47,17 +48,16 @@ static void sort_units(struct cpu_state *state, uint32_t units)
 static void attend_piece(void *context, uint32_t piece, unsigned thread)
 {
     const struct plan *plan = context;
-    plan->state->family->attend(&plan->attention, &plan->state->ordered[piece],
-                                plan->state->thread_scratch +
-                                    thread * attention_scratch_floats(HEAD_DIM_MAX));
+    plan->attend(&plan->attention, &plan->state->ordered[piece],
+                 plan->state->thread_scratch + thread * attention_scratch_floats(HEAD_DIM_MAX));
 }
 
 static void merge_piece(void *context, uint32_t piece, unsigned thread)
 {
     const struct plan *plan = context;
-    plan->state->family->attend_merge(&plan->attention, &plan->state->merges[piece],
-                                      plan->state->thread_scratch +
-                                          thread * attention_scratch_floats(HEAD_DIM_MAX));
+    plan->attend_merge(&plan->attention, &plan->state->merges[piece],
+                       plan->state->thread_scratch +
+                           thread * attention_scratch_floats(HEAD_DIM_MAX));
 }
 
 /* Run what was planned so far. */
@@ -145,20 +145,22 @@ void cpu_attention(struct backend *b, struct tensor *out, const struct tensor *q
                    const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
                    const struct step *step, const struct attention_rule *rule)
 {
-    size_t k_bytes = cpu_k_tile_values(heads->head_dim) * sizeof(uint16_t);
+    size_t k_bytes = cpu_k_tile_bytes(kv->dtype, heads->head_dim);
     struct plan plan = {
         .attention =
             {
-                .pages = (const uint8_t *)cpu_k_tile(kv, 0, layer, 0),
+                .pages = cpu_k_tile(kv, 0, layer, 0),
                 .block_bytes = kv->block_bytes,
                 .k_tile_bytes = k_bytes,
-                .v_tile_bytes = cpu_v_tile_values(heads->head_dim) * sizeof(uint16_t),
+                .v_tile_bytes = cpu_v_tile_bytes(kv->dtype, heads->head_dim),
                 .v_offset = k_bytes * heads->kv_heads,
                 .head_dim = heads->head_dim,
                 .window = rule->window,
                 .scale = rule->scale,
                 .softcap = rule->softcap,
             },
+        .attend = cpu_state(b)->family->attend[kv->dtype],
+        .attend_merge = cpu_state(b)->family->attend_merge[kv->dtype],
         .state = cpu_state(b),
         .heads = heads,
     };

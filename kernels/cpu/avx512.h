@@ -15,6 +15,10 @@ void avx512_gemm_f32(const struct gemm *gemm);
 void avx512_quantise_row(const float *x, uint32_t columns, const struct quant_rows *to);
 void avx512_attend(const struct attention *attention, const struct attention_unit *unit,
                    float *scratch);
+void avx512_attend_int8(const struct attention *attention, const struct attention_unit *unit,
+                        float *scratch);
+void avx512_attend_merge_int8(const struct attention *attention, const struct attention_unit *unit,
+                              float *scratch);
 void avx512_attend_merge(const struct attention *attention, const struct attention_unit *unit,
                          float *scratch);
 void avx512_rmsnorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y);
@@ -24,7 +28,9 @@ void avx512_gelu_mul_row(const float *gate, const float *up, uint32_t columns, f
 void avx512_exp_values(const float *x, float *y, uint32_t count);
 void avx512_rotate_heads(float *x, uint32_t heads, uint32_t dim, const float *cos_sin,
                          uint32_t half, bool interleaved);
-void avx512_write_kv(const float *k, const float *v, uint32_t dim, uint32_t slot, uint16_t *k_tile,
-                     uint16_t *v_tile);
+void avx512_write_kv(const float *k, const float *v, uint32_t dim, uint32_t slot, uint8_t *k_tile,
+                     uint8_t *v_tile);
+void avx512_write_kv_int8(const float *k, const float *v, uint32_t dim, uint32_t slot,
+                          uint8_t *k_tile, uint8_t *v_tile);
 
 #endif

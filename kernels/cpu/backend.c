@@ -93,7 +93,7 @@ static int cpu_open(struct backend *b, unsigned threads, const char *isa, struct
     }
     b->state = state;
     b->isa = family->name;
-    b->kv_format = family->kv_format;
+    b->kv_format = family->kv_format[b->kv_dtype];
     b->threads = threads;
     return 0;
 }

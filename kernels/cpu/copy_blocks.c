@@ -1,6 +1,8 @@
 /* copy_blocks.c - slots [0, tokens) of one block to another, all layers, K and V.
  *
  * Copy on write of a shared tail: rare, so plain loops over the tiles' vectors. */
+#include <string.h>
+
 #include "kernels/cpu/cpu.h"
 
 static void copy_k(uint16_t *to, const uint16_t *from, uint32_t head_dim, uint32_t tokens)
@@ -13,7 +15,8 @@ static void copy_k(uint16_t *to, const uint16_t *from, uint32_t head_dim, uint32
 
 static void copy_v(uint16_t *to, const uint16_t *from, uint32_t head_dim, uint32_t tokens)
 {
-    for (size_t first = 0; first < cpu_v_tile_values(head_dim); first += 16 * KV_BLOCK_TOKENS) {
+    for (size_t first = 0; first < (size_t)KV_BLOCK_TOKENS * head_dim;
+         first += 16 * KV_BLOCK_TOKENS) {
         for (uint32_t t = 0; t < tokens; t++) {
             for (uint32_t d = 0; d < 16; d++)
                 to[first + PAIRED(t, d)] = from[first + PAIRED(t, d)];
@@ -21,15 +24,46 @@ static void copy_v(uint16_t *to, const uint16_t *from, uint32_t head_dim, uint32
     }
 }
 
+/* Scales, then `rows` vectors of 16 slots: K; or of 16 values, 16 of them behind each other, of
+ * which `tokens` are copied: V. */
+static void copy_k_int8(uint8_t *to, const uint8_t *from, uint32_t head_dim, uint32_t tokens)
+{
+    memcpy(to, from, tokens * sizeof(float));
+    to += KV_INT8_SCALES_BYTES;
+    from += KV_INT8_SCALES_BYTES;
+    for (uint32_t d = 0; d < head_dim; d++, to += KV_BLOCK_TOKENS, from += KV_BLOCK_TOKENS)
+        memcpy(to, from, tokens);
+}
+
+static void copy_v_int8(uint8_t *to, const uint8_t *from, uint32_t head_dim, uint32_t tokens)
+{
+    memcpy(to, from, tokens * sizeof(float));
+    to += KV_INT8_SCALES_BYTES;
+    from += KV_INT8_SCALES_BYTES;
+    for (uint32_t d = 0; d < head_dim; d += 16, to += 16 * KV_BLOCK_TOKENS)
+        memcpy(to, from + (size_t)d * KV_BLOCK_TOKENS, (size_t)tokens * 16);
+}
+
+static void copy_head(struct kv_pool *pool, uint32_t from, uint32_t to, uint32_t tokens,
+                      uint32_t layer, uint32_t head)
+{
+    uint8_t *k_to = cpu_k_tile(pool, to, layer, head), *v_to = cpu_v_tile(pool, to, layer, head);
+    const uint8_t *k_from = cpu_k_tile(pool, from, layer, head);
+    const uint8_t *v_from = cpu_v_tile(pool, from, layer, head);
+    if (pool->dtype == KV_INT8) {
+        copy_k_int8(k_to, k_from, pool->head_dim, tokens);
+        copy_v_int8(v_to, v_from, pool->head_dim, tokens);
+    } else {
+        copy_k((uint16_t *)k_to, (const uint16_t *)k_from, pool->head_dim, tokens);
+        copy_v((uint16_t *)v_to, (const uint16_t *)v_from, pool->head_dim, tokens);
+    }
+}
+
 void cpu_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
                      uint32_t tokens)
 {
     for (uint32_t layer = 0; layer < pool->layers; layer++) {
-        for (uint32_t head = 0; head < pool->kv_heads; head++) {
-            copy_k(cpu_k_tile(pool, to, layer, head), cpu_k_tile(pool, from, layer, head),
-                   pool->head_dim, tokens);
-            copy_v(cpu_v_tile(pool, to, layer, head), cpu_v_tile(pool, from, layer, head),
-                   pool->head_dim, tokens);
-        }
+        for (uint32_t head = 0; head < pool->kv_heads; head++)
+            copy_head(pool, from, to, tokens, layer, head);
     }
 }

@@ -1,4 +1,4 @@
-/* cpu.h - the cpu backend: packed weights, bf16 KV pages, threads, one family of kernels.
+/* cpu.h - the cpu backend: packed weights, KV pages, threads, one family of kernels.
  *
  * Private to kernels/cpu and backend.c. Files named after an op plan it: they cut the work into
  * pieces for the pool; the arithmetic is the family's (family.h). */
@@ -120,10 +120,10 @@ void cpu_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t b
                        void *ret_bytes);
 void cpu_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes);
 
-/* Values of one head's tile; V is padded to whole vectors of 16 dims. */
-size_t cpu_k_tile_values(uint32_t head_dim);
-size_t cpu_v_tile_values(uint32_t head_dim);
-uint16_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
-uint16_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
+/* Bytes of one head's tile (family.h); V is padded to whole vectors of 16 dims. */
+size_t cpu_k_tile_bytes(enum kv_dtype dtype, uint32_t head_dim);
+size_t cpu_v_tile_bytes(enum kv_dtype dtype, uint32_t head_dim);
+uint8_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
+uint8_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
 
 #endif

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/ops.h"
+
 /* --- weights ----------------------------------------------------------------------------------
  * Panels of 16 outputs. Quantised classes are rows of groups of 32 along K; a group is
  *   f16 header vectors [16] (scale d, min m, or two scales), then 8 quads of 4 k:
@@ -120,7 +122,15 @@ typedef void (*gemm_fn)(const struct gemm *gemm);
  * KV tile of 16 tokens of one head, bf16:
  *   K  [head_dim / 2, up] vectors of 16 tokens x 2 dims
  *   V  [head_dim / 16, up][8] vectors of 16 dims x 2 tokens
- * both in the order of BF16 panels. */
+ * both in the order of BF16 panels; int8 (KV_INT8 of ops.h):
+ *   K  f32 scales [16 tokens], then [head_dim] vectors of 16 tokens
+ *   V  f32 scales [16 tokens], then [head_dim / 16, up][16 tokens] vectors of 16 dims
+ * The scales are not in the sums: a score is multiplied by its token's of K before it is capped, a
+ * weight by its token's of V before it multiplies q's. */
+#define KV_INT8_SCALES_BYTES (16 * sizeof(float))
+/* Place of token t's dim d in the values of an int8 tile. */
+#define KV_INT8_K(d, t) ((size_t)(d)*16 + (t))
+#define KV_INT8_V(d, t) ((size_t)(d) / 16 * 256 + (size_t)(t)*16 + (d) % 16)
 
 #define ATTENTION_ROWS 48       /* rows (positions x heads) of a unit, at most */
 #define ATTENTION_PARTITION 512 /* tokens per independent softmax, merged in order */
@@ -146,6 +156,9 @@ struct attention {
     float scale, softcap; /* softcap 0: none */
 };
 
+typedef void (*attend_fn)(const struct attention *attention, const struct attention_unit *unit,
+                          float *scratch);
+
 static inline size_t attention_row_floats(uint32_t head_dim)
 {
     return (head_dim + 15u) / 16 * 16;
@@ -170,8 +183,9 @@ enum cpu_feature { /* bits */
 
 struct cpu_family {
     const char *name;
-    const char *kv_format; /* as in struct backend: family, layout, its version */
-    uint32_t needs;        /* of enum cpu_feature */
+    /* As in struct backend: family, layout, its version; by kv_dtype, as all that knows tiles. */
+    const char *kv_format[KV_DTYPES];
+    uint32_t needs; /* of enum cpu_feature */
     /* What the system must allow besides; NULL: nothing. 0, or < 0 and the family is `missing`
      * prepare_name. Called before threads exist; may be called again. */
     int (*prepare)(void);
@@ -185,11 +199,9 @@ struct cpu_family {
                       enum packed_form form, uint16_t *to);
     /* columns is a multiple of 32 */
     void (*quantise_row)(const float *x, uint32_t columns, const struct quant_rows *to);
-    void (*attend)(const struct attention *attention, const struct attention_unit *unit,
-                   float *scratch);
+    attend_fn attend[KV_DTYPES];
     /* Merge unit->partial, which several calls of attend filled, into out. */
-    void (*attend_merge)(const struct attention *attention, const struct attention_unit *unit,
-                         float *scratch);
+    attend_fn attend_merge[KV_DTYPES];
     void (*rmsnorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
     void (*layernorm_row)(const float *x, const float *w, float eps, uint32_t columns, float *y);
     void (*silu_mul_row)(const float *gate, const float *up, uint32_t columns, float *y);
@@ -198,8 +210,8 @@ struct cpu_family {
     void (*rotate_heads)(float *x, uint32_t heads, uint32_t dim, const float *cos_sin,
                          uint32_t half, bool interleaved);
     /* k and v [dim] of one token to its slot of their tiles. */
-    void (*write_kv)(const float *k, const float *v, uint32_t dim, uint32_t slot, uint16_t *k_tile,
-                     uint16_t *v_tile);
+    void (*write_kv[KV_DTYPES])(const float *k, const float *v, uint32_t dim, uint32_t slot,
+                                uint8_t *k_tile, uint8_t *v_tile);
     /* y = exp(x), as softmax and silu compute it; for the contract test. */
     void (*exp_values)(const float *x, float *y, uint32_t count);
 };

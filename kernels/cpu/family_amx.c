@@ -4,6 +4,8 @@
  *   amx       bf16 weights by tiles, quantised ones by VNNI, attention by FMA: one row alone runs
  *             at the speed of memory
  *
+ * Over int8 KV both attend by FMA, as AVX-512 does: the scales of tokens would be one more pass
+ * between tiles.
  * Two families, since a row must have the same bits in any number of rows. Why amx does not attend
  * by tiles: scores in bf16 on top of int8 activations were farther from f32 than a family may be.
  */
@@ -28,7 +30,7 @@ static int ask_for_tiles(void)
 
 const struct cpu_family amx_family = {
     .name = "amx",
-    .kv_format = "cpu-amx-3",
+    .kv_format = {[KV_BFLOAT16] = "cpu-amx-3", [KV_INT8] = "cpu-amx-int8-1"},
     .needs = NEEDS,
     .prepare = ask_for_tiles,
     .prepare_name = "the system's permission for AMX tiles",
@@ -47,20 +49,20 @@ const struct cpu_family amx_family = {
     .by_output = {[PANEL_BF16] = true},
     .pack_rows = amx_pack_rows,
     .quantise_row = avx512_quantise_row,
-    .attend = avx512_attend,
-    .attend_merge = avx512_attend_merge,
+    .attend = {[KV_BFLOAT16] = avx512_attend, [KV_INT8] = avx512_attend_int8},
+    .attend_merge = {[KV_BFLOAT16] = avx512_attend_merge, [KV_INT8] = avx512_attend_merge_int8},
     .rmsnorm_row = avx512_rmsnorm_row,
     .layernorm_row = avx512_layernorm_row,
     .silu_mul_row = avx512_silu_mul_row,
     .gelu_mul_row = avx512_gelu_mul_row,
     .rotate_heads = avx512_rotate_heads,
-    .write_kv = avx512_write_kv,
+    .write_kv = {[KV_BFLOAT16] = avx512_write_kv, [KV_INT8] = avx512_write_kv_int8},
     .exp_values = avx512_exp_values,
 };
 
 const struct cpu_family amx_bf16_family = {
     .name = "amx-bf16",
-    .kv_format = "cpu-amx-bf16-2",
+    .kv_format = {[KV_BFLOAT16] = "cpu-amx-bf16-2", [KV_INT8] = "cpu-amx-bf16-int8-1"},
     .needs = NEEDS,
     .prepare = ask_for_tiles,
     .prepare_name = "the system's permission for AMX tiles",
@@ -83,13 +85,13 @@ const struct cpu_family amx_bf16_family = {
                   [PANEL_S8] = true,
                   [PANEL_BF16] = true},
     .pack_rows = amx_pack_rows,
-    .attend = amx_attend,
-    .attend_merge = amx_attend_merge,
+    .attend = {[KV_BFLOAT16] = amx_attend, [KV_INT8] = avx512_attend_int8},
+    .attend_merge = {[KV_BFLOAT16] = amx_attend_merge, [KV_INT8] = avx512_attend_merge_int8},
     .rmsnorm_row = avx512_rmsnorm_row,
     .layernorm_row = avx512_layernorm_row,
     .silu_mul_row = avx512_silu_mul_row,
     .gelu_mul_row = avx512_gelu_mul_row,
     .rotate_heads = avx512_rotate_heads,
-    .write_kv = avx512_write_kv,
+    .write_kv = {[KV_BFLOAT16] = avx512_write_kv, [KV_INT8] = avx512_write_kv_int8},
     .exp_values = avx512_exp_values,
 };

@@ -3,7 +3,7 @@
 
 const struct cpu_family avx2_family = {
     .name = "avx2",
-    .kv_format = "cpu-avx-1",
+    .kv_format = {[KV_BFLOAT16] = "cpu-avx-1", [KV_INT8] = "cpu-avx-int8-1"},
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C,
     .multiply_adds_per_ns = 64,
     .gemm =
@@ -18,13 +18,13 @@ const struct cpu_family avx2_family = {
             [PANEL_F32] = avx2_gemm_f32,
         },
     .quantise_row = avx2_quantise_row,
-    .attend = avx2_attend,
-    .attend_merge = avx2_attend_merge,
+    .attend = {[KV_BFLOAT16] = avx2_attend, [KV_INT8] = avx2_attend_int8},
+    .attend_merge = {[KV_BFLOAT16] = avx2_attend_merge, [KV_INT8] = avx2_attend_merge_int8},
     .rmsnorm_row = avx2_rmsnorm_row,
     .layernorm_row = avx2_layernorm_row,
     .silu_mul_row = avx2_silu_mul_row,
     .gelu_mul_row = avx2_gelu_mul_row,
     .rotate_heads = avx2_rotate_heads,
-    .write_kv = avx2_write_kv,
+    .write_kv = {[KV_BFLOAT16] = avx2_write_kv, [KV_INT8] = avx2_write_kv_int8},
     .exp_values = avx2_exp_values,
 };

@@ -3,7 +3,7 @@
 
 const struct cpu_family avx512_family = {
     .name = "avx512",
-    .kv_format = "cpu-avx-1",
+    .kv_format = {[KV_BFLOAT16] = "cpu-avx-1", [KV_INT8] = "cpu-avx-int8-1"},
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_AVX512 | CPU_VNNI,
     .multiply_adds_per_ns = 128,
     .gemm =
@@ -18,13 +18,13 @@ const struct cpu_family avx512_family = {
             [PANEL_F32] = avx512_gemm_f32,
         },
     .quantise_row = avx512_quantise_row,
-    .attend = avx512_attend,
-    .attend_merge = avx512_attend_merge,
+    .attend = {[KV_BFLOAT16] = avx512_attend, [KV_INT8] = avx512_attend_int8},
+    .attend_merge = {[KV_BFLOAT16] = avx512_attend_merge, [KV_INT8] = avx512_attend_merge_int8},
     .rmsnorm_row = avx512_rmsnorm_row,
     .layernorm_row = avx512_layernorm_row,
     .silu_mul_row = avx512_silu_mul_row,
     .gelu_mul_row = avx512_gelu_mul_row,
     .rotate_heads = avx512_rotate_heads,
-    .write_kv = avx512_write_kv,
+    .write_kv = {[KV_BFLOAT16] = avx512_write_kv, [KV_INT8] = avx512_write_kv_int8},
     .exp_values = avx512_exp_values,
 };

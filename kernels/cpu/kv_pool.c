@@ -1,10 +1,12 @@
-/* kv_pool.c - bf16 KV pages.
+/* kv_pool.c - KV pages in bf16 or int8.
  *
  *   block  [layer][K tiles of all heads][V tiles of all heads]       tiles: family.h
  *
  * Why K transposed: 16 tokens' scores are then lanes of a vector, and a score is a plain sum over
  * dims without a horizontal step; K * q and p * V become the same loop as a matmul panel. Writing
- * a token scatters 2-byte values over a tile that is in cache anyway.
+ * a token scatters its values over a tile that is in cache anyway.
+ * Why int8 has a scale per token and not per tile: a token's bits then depend on no other token,
+ * and the scales of a tile are one vector, which multiplies 16 scores or 16 weights at once.
  * Block-major: a block of all layers is one run of bytes, and unused blocks cost no memory. */
 #include <errno.h>
 #include <string.h>
@@ -12,24 +14,30 @@
 #include "kernels/cpu/cpu.h"
 #include "proto/base/mem.h"
 
-size_t cpu_k_tile_values(uint32_t head_dim)
+static size_t tile_bytes(enum kv_dtype dtype, uint32_t dims)
 {
-    return (size_t)KV_BLOCK_TOKENS * (head_dim + head_dim % 2); /* whole pairs of dims */
+    size_t values = (size_t)KV_BLOCK_TOKENS * dims;
+    return dtype == KV_INT8 ? KV_INT8_SCALES_BYTES + values : values * sizeof(uint16_t);
 }
 
-size_t cpu_v_tile_values(uint32_t head_dim)
+size_t cpu_k_tile_bytes(enum kv_dtype dtype, uint32_t head_dim)
 {
-    return (size_t)KV_BLOCK_TOKENS * ((head_dim + 15u) / 16 * 16);
+    return tile_bytes(dtype, dtype == KV_INT8 ? head_dim : head_dim + head_dim % 2);
 }
 
-static size_t layer_values(uint32_t kv_heads, uint32_t head_dim)
+size_t cpu_v_tile_bytes(enum kv_dtype dtype, uint32_t head_dim)
 {
-    return kv_heads * (cpu_k_tile_values(head_dim) + cpu_v_tile_values(head_dim));
+    return tile_bytes(dtype, (head_dim + 15u) / 16 * 16);
+}
+
+static size_t layer_bytes(enum kv_dtype dtype, uint32_t kv_heads, uint32_t head_dim)
+{
+    return kv_heads * (cpu_k_tile_bytes(dtype, head_dim) + cpu_v_tile_bytes(dtype, head_dim));
 }
 
 size_t cpu_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim)
 {
-    return layers * layer_values(kv_heads, head_dim) * sizeof(uint16_t);
+    return layers * layer_bytes(b->kv_dtype, kv_heads, head_dim);
 }
 
 int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
@@ -42,7 +50,7 @@ int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_
         return errmsg_set(err, -ENOMEM, "no memory for %u KV blocks of %zu bytes", blocks,
                           block_bytes);
     struct kv_pool *pool = mem_zalloc(sizeof(*pool));
-    *pool = (struct kv_pool){blocks, layers, kv_heads, head_dim, block_bytes, data};
+    *pool = (struct kv_pool){blocks, layers, kv_heads, head_dim, b->kv_dtype, block_bytes, data};
     *ret_pool = pool;
     return 0;
 }
@@ -53,17 +61,17 @@ void cpu_kv_pool_free(struct backend *b, struct kv_pool *pool)
     mem_free(pool);
 }
 
-uint16_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
+uint8_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
 {
-    uint16_t *values = (uint16_t *)((char *)pool->data + block * pool->block_bytes);
-    return values + layer * layer_values(pool->kv_heads, pool->head_dim) +
-           head * cpu_k_tile_values(pool->head_dim);
+    return (uint8_t *)pool->data + block * pool->block_bytes +
+           layer * layer_bytes(pool->dtype, pool->kv_heads, pool->head_dim) +
+           head * cpu_k_tile_bytes(pool->dtype, pool->head_dim);
 }
 
-uint16_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
+uint8_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
 {
     return cpu_k_tile(pool, block, layer, pool->kv_heads) +
-           head * cpu_v_tile_values(pool->head_dim);
+           head * cpu_v_tile_bytes(pool->dtype, pool->head_dim);
 }
 
 void cpu_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,

@@ -30,9 +30,9 @@ static void rope_row(const struct rope_job *job, uint32_t row, const uint32_t *t
     job->family->rotate_heads(q, heads->q_heads + heads->kv_heads, dim, cos_sin, half,
                               rope->interleaved);
     for (uint32_t h = 0; h < heads->kv_heads; h++) {
-        job->family->write_kv(k + (size_t)h * dim, v + (size_t)h * dim, dim, slot,
-                              cpu_k_tile(job->kv, block, job->layer, h),
-                              cpu_v_tile(job->kv, block, job->layer, h));
+        job->family->write_kv[job->kv->dtype](k + (size_t)h * dim, v + (size_t)h * dim, dim, slot,
+                                              cpu_k_tile(job->kv, block, job->layer, h),
+                                              cpu_v_tile(job->kv, block, job->layer, h));
     }
 }
 

@@ -3,6 +3,7 @@
 #ifndef REFRAIN_KERNELS_CPU_ROPE_SIMD_H
 #define REFRAIN_KERNELS_CPU_ROPE_SIMD_H
 
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/family.h"
@@ -75,6 +76,51 @@ INLINE void write_kv(const float *restrict k, const float *restrict v, uint32_t 
         values[d] = bf16_bits(v[d]);
     for (uint32_t d = 0; d < dim; d++)
         v_tile[d / PANEL * PANEL * PANEL + PAIRED(slot, d % PANEL)] = (uint16_t)values[d];
+}
+
+/* Added to a number below 2^22, it leaves the nearest integer, ties to even, in the low bits. */
+#define ROUND_TO_INTEGER 12582912.0f /* 1.5 * 2^23 */
+
+/* x as KV_INT8 keeps it (ops.h): returns the scale. As integers, bits of |x| are ordered as numbers
+ * are, with infinity and NaN above them. */
+INLINE float quantise_kv(const float *restrict x, uint32_t dim, uint8_t *restrict q)
+{
+    uint32_t largest_bits = 0;
+    float largest;
+    for (uint32_t d = 0; d < dim; d++) {
+        uint32_t bits;
+        memcpy(&bits, &x[d], sizeof(bits));
+        bits &= 0x7fffffffu;
+        largest_bits = bits > largest_bits ? bits : largest_bits;
+    }
+    memcpy(&largest, &largest_bits, sizeof(largest));
+    bool finite = largest_bits < 0x7f800000u, zeros = largest < KV_INT8_SMALLEST;
+    float inverse = zeros || !finite ? 0 : 127 / largest;
+    for (uint32_t d = 0; d < dim; d++) {
+        float rounded =
+            x[d] * inverse + ROUND_TO_INTEGER; /* of a NaN: any byte, its scale is NaN */
+        uint32_t bits;
+        memcpy(&bits, &rounded, sizeof(bits));
+        q[d] = (uint8_t)bits;
+    }
+    return !finite ? NAN : zeros ? 0 : largest / 127;
+}
+
+/* As write_kv, into int8 tiles. */
+INLINE void write_kv_int8(const float *restrict k, const float *restrict v, uint32_t dim,
+                          uint32_t slot, uint8_t *restrict k_tile, uint8_t *restrict v_tile)
+{
+    uint8_t q[2 * HALF_MAX];
+    float scale = quantise_kv(k, dim, q);
+    memcpy(k_tile + slot * sizeof(scale), &scale, sizeof(scale));
+    k_tile += KV_INT8_SCALES_BYTES;
+    for (uint32_t d = 0; d < dim; d++)
+        k_tile[KV_INT8_K(d, slot)] = q[d];
+    scale = quantise_kv(v, dim, q);
+    memcpy(v_tile + slot * sizeof(scale), &scale, sizeof(scale));
+    v_tile += KV_INT8_SCALES_BYTES;
+    for (uint32_t d = 0; d < dim; d++)
+        v_tile[KV_INT8_V(d, slot)] = q[d];
 }
 
 #endif

@@ -164,6 +164,14 @@ INLINE v16 v16_load_f16(const uint8_t *halves)
                   _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)halves + 1)));
 }
 
+INLINE v16 v16_load_i8(const uint8_t *bytes)
+{
+    __m128i low = _mm_loadl_epi64((const __m128i *)bytes);
+    __m128i high = _mm_loadl_epi64((const __m128i *)(bytes + 8));
+    return v16_of(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)));
+}
+
 /* Four bytes of activations in every lane. */
 INLINE __m256i broadcast_quad(const int8_t *q)
 {

@@ -125,6 +125,11 @@ INLINE v16 v16_load_f16(const uint8_t *halves)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)halves));
 }
 
+INLINE v16 v16_load_i8(const uint8_t *bytes)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)bytes)));
+}
+
 INLINE v16 v16_exp(v16 x)
 {
     const v16 lowest = _mm512_set1_ps(EXP_LOWEST);

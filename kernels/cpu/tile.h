@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum tile_kind { TILE_BF16, TILE_F16, TILE_F32 };
+enum tile_kind { TILE_BF16, TILE_F16, TILE_F32, TILE_I8 };
 
 #define TILE_PANELS 4
 
@@ -35,7 +35,10 @@ struct tile {
 /* Bytes of k values of 16 outputs; a k of BF16 is half of a pair. */
 INLINE size_t tile_bytes(enum tile_kind kind, uint32_t k)
 {
-    return kind == TILE_BF16 ? (size_t)(k / 2) * 64 : (size_t)k * (kind == TILE_F16 ? 32 : 64);
+    return kind == TILE_BF16  ? (size_t)(k / 2) * 64
+           : kind == TILE_I8  ? (size_t)k * 16
+           : kind == TILE_F16 ? (size_t)k * 32
+                              : (size_t)k * 64;
 }
 
 INLINE const uint8_t *tile_panel(const struct tile *t, uint32_t segment, uint32_t panel)
@@ -55,6 +58,7 @@ INLINE void tile_step(enum tile_kind kind, enum tile_half half, const int R, con
     {
         v16 v = kind == TILE_F32   ? v16_load((const float *)(w[p] + at))
                 : kind == TILE_F16 ? v16_load_f16(w[p] + at)
+                : kind == TILE_I8  ? v16_load_i8(w[p] + at)
                 : half == TILE_ODD ? v16_load_odd(w[p] + at)
                                    : v16_load_even(w[p] + at);
         UNROLL for (int r = 0; r < R; r++)

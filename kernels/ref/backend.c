@@ -10,7 +10,7 @@ static int ref_open(struct backend *b, unsigned threads, const char *isa, struct
     if (isa != NULL && strcmp(isa, "scalar") != 0)
         return errmsg_set(err, -ENOENT, "backend ref has no family '%s'; there is: scalar", isa);
     b->isa = "scalar";
-    b->kv_format = "ref-f32-1";
+    b->kv_format = b->kv_dtype == KV_INT8 ? "ref-int8-1" : "ref-f32-1";
     b->threads = 1; /* whatever was asked: one order of everything */
     return 0;
 }

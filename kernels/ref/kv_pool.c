@@ -1,4 +1,4 @@
-/* kv_pool.c - f32 KV pages.
+/* kv_pool.c - f32 KV pages, whatever the kv_dtype: of int8 they hold the values that it reads as.
  *
  *   block  [layer][K, V][kv_head][tile]      tile of K: [head_dim][16], tile of V: [16][head_dim]
  *
@@ -30,7 +30,7 @@ int ref_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_
         return errmsg_set(err, -ENOMEM, "no memory for %u KV blocks of %zu bytes", blocks,
                           block_bytes);
     struct kv_pool *pool = mem_zalloc(sizeof(*pool));
-    *pool = (struct kv_pool){blocks, layers, kv_heads, head_dim, block_bytes, data};
+    *pool = (struct kv_pool){blocks, layers, kv_heads, head_dim, b->kv_dtype, block_bytes, data};
     *ret_pool = pool;
     return 0;
 }

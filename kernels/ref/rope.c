@@ -1,5 +1,7 @@
 /* rope.c - rotary embedding (Su et al. 2021) of q in place; rotated k and v go to their KV slots.
  */
+#include <math.h>
+
 #include "kernels/ref/ref.h"
 #include "proto/base/assert.h"
 
@@ -20,9 +22,30 @@ static void rotate(const float *from, float *to, const struct rope *rope, uint32
         to[d] = from[d];
 }
 
-static void write_kv(const float *k, const float *v, uint32_t head_dim, uint32_t slot,
+/* What KV_INT8 (ops.h) keeps of the row x, at every stride-th place of y. */
+static void write_int8(const float *x, uint32_t head_dim, float *y, size_t stride)
+{
+    float largest = 0;
+    bool finite = true;
+    for (uint32_t d = 0; d < head_dim; d++) {
+        finite = finite && isfinite(x[d]);
+        largest = fmaxf(largest, fabsf(x[d]));
+    }
+    bool zeros = largest < KV_INT8_SMALLEST;
+    float scale = zeros ? 0 : largest / 127, inverse = zeros ? 0 : 127 / largest;
+    for (uint32_t d = 0; d < head_dim; d++)
+        y[d * stride] = finite ? scale * rintf(x[d] * inverse) : NAN;
+}
+
+static void write_kv(const float *k, const float *v, struct kv_pool *kv, uint32_t slot,
                      float *k_tile, float *v_tile)
 {
+    uint32_t head_dim = kv->head_dim;
+    if (kv->dtype == KV_INT8) {
+        write_int8(k, head_dim, k_tile + slot, KV_BLOCK_TOKENS);
+        write_int8(v, head_dim, v_tile + slot * head_dim, 1);
+        return;
+    }
     for (uint32_t d = 0; d < head_dim; d++) {
         k_tile[d * KV_BLOCK_TOKENS + slot] = k[d];
         v_tile[slot * head_dim + d] = v[d];
@@ -38,7 +61,7 @@ static void rope_row(float *row, const struct heads *heads, const struct rope *r
     const float *k = row + (size_t)heads->q_heads * dim;
     const float *v = k + (size_t)heads->kv_heads * dim;
     for (uint32_t h = 0; h < heads->kv_heads; h++)
-        write_kv(k + (size_t)h * dim, v + (size_t)h * dim, dim, position % KV_BLOCK_TOKENS,
+        write_kv(k + (size_t)h * dim, v + (size_t)h * dim, kv, position % KV_BLOCK_TOKENS,
                  ref_k_tile(kv, block, layer, h), ref_v_tile(kv, block, layer, h));
 }
 

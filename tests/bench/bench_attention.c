@@ -2,7 +2,7 @@
  * decode at several contexts and batches, prefill of a chunk at several depths.
  *
  *   bench_attention [threads 2] [seconds per line 0.5] [family of the cpu backend: auto]
- *                   [sequences rows depth: this line only]
+ *                   [sequences rows depth: this line only] [KV: bfloat16 | int8]
  *
  * Checks the answer against the reference first, then prints CSV. For comparison, llama.cpp on
  * 2 cores of Zen3 spends 29 ms of a decode step at context 4096 here: ~970 us per layer. */
@@ -34,9 +34,10 @@ struct bench {
     uint32_t *table, *position, *row_first;
 };
 
-static void open_bench(struct bench *bench, const char *name, unsigned threads, const char *isa)
+static void open_bench(struct bench *bench, const char *name, unsigned threads, const char *isa,
+                       enum kv_dtype kv_dtype)
 {
-    const struct backend_settings settings = {.name = name, .threads = threads, .isa = isa};
+    const struct backend_settings settings = {name, threads, isa, kv_dtype};
     struct errmsg err;
     if (backend_open(&settings, &bench->b, &err) < 0 ||
         op_kv_pool_new(bench->b, SEQUENCES_MAX * BLOCKS, 1, 3, 64, &bench->kv, &err) < 0) {
@@ -106,11 +107,11 @@ static void run(struct bench *bench, const struct step *step)
     op_attention(bench->b, &out, &qkv, &heads, bench->kv, 0, step, &rule);
 }
 
-static void check(unsigned threads, const char *isa)
+static void check(unsigned threads, const char *isa, enum kv_dtype kv_dtype)
 {
     struct bench cpu = {0}, ref = {0};
-    open_bench(&cpu, "cpu", threads, isa);
-    open_bench(&ref, "ref", 1, NULL);
+    open_bench(&cpu, "cpu", threads, isa, kv_dtype);
+    open_bench(&ref, "ref", 1, NULL, kv_dtype);
     fill(&cpu, 2, 700);
     fill(&ref, 2, 700);
     struct step a = make_step(&cpu, 2, 50, 650), b = make_step(&ref, 2, 50, 650);
@@ -163,11 +164,12 @@ static void measure(struct bench *bench, const char *what, uint32_t sequences, u
     }
     qsort(seconds, passes, sizeof(seconds[0]), by_value);
     double best = seconds[0];
+    double token_bytes = (double)bench->kv->block_bytes / KV_BLOCK_TOKENS;
     double flops = 4.0 * Q_COLUMNS * tokens; /* K and V: a multiply-add each */
     printf("%s,%u,%u,%u,%u,%zu,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f\n", what, bench->b->threads, sequences,
            rows, depth, passes, best * 1e6, seconds[passes / 2] * 1e6, cpu * 1e6,
            1e-9 * flops / best, 1e-9 * flops / cpu,
-           rows == 1 ? 1e-9 * tokens * 3 * 64 * 2 * 2 / best : 0.0);
+           rows == 1 ? 1e-9 * tokens * token_bytes / best : 0.0);
     fflush(stdout);
 }
 
@@ -187,13 +189,14 @@ int main(int argc, char **argv)
     unsigned threads = argc > 1 ? (unsigned)atoi(argv[1]) : 2;
     double seconds = argc > 2 ? atof(argv[2]) : 0.5;
     const char *isa = argc > 3 ? argv[3] : NULL;
+    enum kv_dtype kv_dtype = argc > 7 && strcmp(argv[7], "int8") == 0 ? KV_INT8 : KV_BFLOAT16;
     struct bench bench = {0};
     if (threads < 1)
         return 1;
-    check(threads, isa);
-    open_bench(&bench, "cpu", threads, isa);
+    check(threads, isa, kv_dtype);
+    open_bench(&bench, "cpu", threads, isa, kv_dtype);
     fill(&bench, SEQUENCES_MAX, CONTEXT_MAX);
-    printf("# family %s\n", bench.b->isa);
+    printf("# family %s, KV %s\n", bench.b->isa, kv_dtype_name(kv_dtype));
     printf("what,threads,sequences,rows,depth,passes,best_us,median_us,cpu_us,best_gflops,"
            "gflops_per_cpu,best_kv_gb_s\n");
     if (argc > 6) {

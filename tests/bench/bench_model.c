@@ -2,7 +2,8 @@
  * context, as CSV, with the share of what the machine was measured to reach.
  *
  *   bench_model MODEL [threads 2] [family of the cpu backend: auto] [runs 3] [commit: unknown]
- *               [quick: prefill of 512 and decode of one sequence only]
+ *               [all | quick: prefill of 512 and decode of one sequence only | deep: decode of one
+ *                and of four sequences at 4,096 tokens only] [KV: bfloat16 | int8]
  *
  * tokens_per_s and gops or gb_s are of the median run. Limits, measured first and printed as lines
  * of their own: read_gb_s, all threads reading 512 MiB; matmul_gops, op_matmul of 512 rows with one
@@ -216,8 +217,12 @@ static void print_machine(const struct bench *bench, const char *commit)
     }
     if (info != NULL)
         (void)fclose(info);
-    printf("# cpu %s, family %s, threads %u, commit %s, medians of %d runs\n", name,
-           bench->model->backend->isa, bench->model->backend->threads, commit, bench->runs);
+    printf("# cpu %s, family %s, KV %s, threads %u, commit %s, medians of %d runs\n", name,
+           bench->model->backend->isa, kv_dtype_name(bench->model->backend->kv_dtype),
+           bench->model->backend->threads, commit, bench->runs);
+    printf("# KV bytes of a token %zu, tokens in 1 GiB %zu\n",
+           rank_model_block_bytes(bench->model) / KV_BLOCK_TOKENS,
+           ((size_t)1 << 30) / rank_model_block_bytes(bench->model) * KV_BLOCK_TOKENS);
     printf("# read_gb_s %.1f, matmul_gops %.0f\n", bench->read_gb_s, bench->matmul_gops);
     printf("what,batch,tokens,tokens_per_s,ms,gops,gb_s,share\n");
     (void)fflush(stdout);
@@ -228,7 +233,8 @@ static void open_model(struct bench *bench, int argc, char **argv)
     const struct rank_model_settings settings = {
         .path = argv[1],
         .ranks = 1,
-        .backend = {"cpu", argc > 2 ? (unsigned)atoi(argv[2]) : 2, argc > 3 ? argv[3] : NULL}};
+        .backend = {"cpu", argc > 2 ? (unsigned)atoi(argv[2]) : 2, argc > 3 ? argv[3] : NULL,
+                    argc > 7 && strcmp(argv[7], "int8") == 0 ? KV_INT8 : KV_BFLOAT16}};
     const struct rank_limits limits = {.rows_max = CHUNK,
                                        .sequences_max = BATCH_MAX,
                                        .context_tokens_max = CONTEXT_MAX,
@@ -242,14 +248,31 @@ static void open_model(struct bench *bench, int argc, char **argv)
     bench->logits = mem_alloc((size_t)BATCH_MAX * bench->model->config.vocab_size * sizeof(float));
 }
 
+static void measure_decodes(struct bench *bench, uint32_t context, int batches_count)
+{
+    static const uint32_t batches[] = {1, 4, 16, 32};
+    uint32_t blocks = context / KV_BLOCK_TOKENS;
+    for (int b = 0; b < batches_count && batches[b] * blocks <= BLOCKS_MAX; b++) {
+        for (uint32_t s = 0; s < batches[b]; s++) { /* every sequence its own memory */
+            for (uint32_t i = 0; i < blocks; i++) {
+                bench->table[s * TABLE + i] = s * blocks + i;
+                if (s > 0)
+                    decoder_copy_block(bench->model->decoder, i, s * blocks + i, KV_BLOCK_TOKENS);
+            }
+        }
+        measure_decode(bench, batches[b], context);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct bench bench;
     static const uint32_t lengths[] = {512, 2048, 6000};
     bool quick = argc > 6 && strcmp(argv[6], "quick") == 0;
-    static const uint32_t batches[] = {1, 4, 16, 32}, contexts[] = {128, 1024, 4096};
+    bool deep = argc > 6 && strcmp(argv[6], "deep") == 0;
     if (argc < 2 || (argc > 2 && atoi(argv[2]) < 1)) {
-        fprintf(stderr, "usage: bench_model MODEL [threads] [family] [runs] [commit] [quick]\n");
+        fprintf(stderr, "usage: bench_model MODEL [threads] [family] [runs] [commit] "
+                        "[all|quick|deep] [bfloat16|int8]\n");
         return 2;
     }
     open_model(&bench, argc, argv);
@@ -260,20 +283,16 @@ int main(int argc, char **argv)
     print_machine(&bench, argc > 5 ? argv[5] : "unknown");
     for (uint32_t i = 0; i < TABLE; i++)
         bench.table[i] = i;
-    for (int i = 0; i < (quick ? 1 : 3); i++)
-        measure_prefill(&bench, lengths[i]);
-    for (int c = 0; c < (quick ? 1 : 3); c++) {
-        uint32_t blocks = contexts[c] / KV_BLOCK_TOKENS;
-        for (int b = 0; b < (quick ? 1 : 4) && batches[b] * blocks <= BLOCKS_MAX; b++) {
-            for (uint32_t s = 0; s < batches[b]; s++) { /* every sequence its own memory */
-                for (uint32_t i = 0; i < blocks; i++) {
-                    bench.table[s * TABLE + i] = s * blocks + i;
-                    if (s > 0)
-                        decoder_copy_block(bench.model->decoder, i, s * blocks + i,
-                                           KV_BLOCK_TOKENS);
-                }
-            }
-            measure_decode(&bench, batches[b], contexts[c]);
+    if (deep) {
+        prefill(&bench, 4096); /* what is read is a prompt's */
+        measure_decodes(&bench, 4096, 2);
+    } else {
+        for (int i = 0; i < (quick ? 1 : 3); i++)
+            measure_prefill(&bench, lengths[i]);
+        measure_decodes(&bench, 128, quick ? 1 : 4);
+        if (!quick) {
+            measure_decodes(&bench, 1024, 4);
+            measure_decodes(&bench, 4096, 4);
         }
     }
     rank_model_close(bench.model);

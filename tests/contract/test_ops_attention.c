@@ -211,6 +211,111 @@ static void test_attention_when_shapes_vary_is_near_the_reference(void **state)
     }
 }
 
+/* Largest error and root of the mean squared one, relative to the expected values'. */
+static void errors_of(const float *got, const float *expected, size_t count, double ret_errors[2])
+{
+    double errors = 0, values = 0, largest = 0;
+    for (size_t k = 0; k < count; k++) {
+        double error = (double)got[k] - expected[k];
+        largest = fmax(largest, isnan(error) ? INFINITY : fabs(error));
+        errors += error * error;
+        values += (double)expected[k] * expected[k];
+    }
+    ret_errors[0] = largest;
+    ret_errors[1] = sqrt(errors / values);
+}
+
+static void test_int8_when_shapes_vary_is_near_the_reference(void **state)
+{
+    /* Both keep the same integers, so a family differs by sums in f32. What integers cost: half a
+     * scale, 1/254 of a row's largest value, of each key and value. */
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct world *plain = open_world("ref", 1, &shapes[i], 2, 100, 0);
+        kv_dtype = KV_INT8;
+        struct world *r = open_world("ref", 1, &shapes[i], 2, 100, 0);
+        struct world *c = open_world("cpu", 2, &shapes[i], 2, 100, 9);
+        kv_dtype = KV_BFLOAT16;
+        float *exact = run_whole(plain), *expected = run_whole(r), *got = run_whole(c);
+        size_t count = result_floats(r);
+        double errors[2];
+        errors_of(got, expected, count, errors);
+        assert_true(errors[0] < 1e-5 && errors[1] < 1e-6);
+        errors_of(expected, exact, count, errors);
+        assert_true(errors[0] < 0.08 && errors[1] < 0.015);
+        assert_true(errors[1] > 1e-4); /* it is int8 indeed */
+        mem_free(exact);
+        mem_free(expected);
+        mem_free(got);
+        close_world(plain);
+        close_world(r);
+        close_world(c);
+    }
+}
+
+/* Attention of one token to itself alone: its v, as it is kept. */
+static void keep_values(const char *name, const float *v, uint32_t dim, float *ret_kept)
+{
+    const struct heads heads = {1, 1, dim, 1, 0};
+    const uint32_t zero = 0, row_first[] = {0, 1};
+    const float cos_sin[2] = {1, 0};
+    float qkv[3 * 64] = {0};
+    struct backend *b = open_backend(name, 1);
+    struct kv_pool *kv = NULL;
+    assert_int_equal(op_kv_pool_new(b, 1, 1, 1, dim, &kv, NULL), 0);
+    memcpy(qkv + (size_t)2 * dim, v, dim * sizeof(*v));
+    const struct step step = {.rows = 1,
+                              .sequences = 1,
+                              .position = &zero,
+                              .row_first = row_first,
+                              .table = &zero,
+                              .table_stride = 1};
+    const struct rope rope = {cos_sin, 1, 0, false};
+    struct tensor tq = tensor_of(qkv, 1, 3 * dim), to = tensor_of(ret_kept, 1, dim);
+    op_rope(b, &tq, &heads, &rope, kv, 0, &step);
+    op_attention(b, &to, &tq, &heads, kv, 0, &step, &(struct attention_rule){.scale = 1});
+    op_kv_pool_free(b, kv);
+    backend_close(b);
+}
+
+static void test_int8_when_a_row_is_kept_reads_as_scale_times_integer(void **state)
+{
+    static const char *const names[] = {"ref", "cpu"};
+    float v[18], kept[18];
+    uint64_t seed = 8;
+    (void)state;
+    kv_dtype = KV_INT8;
+    for (int i = 0; i < 2; i++) {
+        for (int exponent = -28; exponent <= 36; exponent += 8) {
+            float size = powf(10, (float)exponent), largest = 0;
+            for (int d = 0; d < 18; d++) {
+                v[d] = random_normal(&seed) * size;
+                largest = fmaxf(largest, fabsf(v[d]));
+            }
+            keep_values(names[i], v, 18, kept);
+            for (int d = 0; d < 18; d++) {
+                float expected = largest / 127 * rintf(v[d] * (127 / largest));
+                assert_true(kept[d] == expected);
+                assert_true(fabsf(kept[d] - v[d]) <= largest / 253.9f);
+            }
+        }
+        for (int d = 0; d < 18; d++) /* 63.5 and 62.5 of 127: ties go to the even one */
+            v[d] = d == 0 ? -127.0f : d % 2 == 0 ? 63.5f : 62.5f;
+        keep_values(names[i], v, 18, kept);
+        assert_true(kept[0] == -127.0f && kept[1] == 62.0f && kept[2] == 64.0f);
+        for (int d = 0; d < 18; d++)
+            v[d] = 9e-31f;
+        keep_values(names[i], v, 18, kept);
+        assert_true(kept[0] == 0 && kept[17] == 0);
+        for (int bad = 0; bad < 2; bad++) {
+            v[5] = bad == 0 ? INFINITY : NAN;
+            keep_values(names[i], v, 18, kept);
+            assert_true(isnan(kept[0]) && isnan(kept[5]) && isnan(kept[17]));
+        }
+    }
+    kv_dtype = KV_BFLOAT16;
+}
+
 /* Softmax of the definition in double, for one row and head, from the rows themselves. */
 static void naive_row(struct world *w, uint32_t sequence, uint32_t position, uint32_t head,
                       double *out)
@@ -294,6 +399,11 @@ static void test_attention_when_chunks_batch_or_threads_change_keeps_the_bits(vo
     for (size_t i = 0; i < SHAPES; i++)
         check_bits("cpu", &shapes[i], 150);
     check_bits("ref", &shapes[0], 60);
+    kv_dtype = KV_INT8;
+    for (size_t i = 0; i < SHAPES; i += 3) /* odd ends of a tile, a window, softcap */
+        check_bits("cpu", &shapes[i], 70);
+    check_bits("ref", &shapes[12], 60);
+    kv_dtype = KV_BFLOAT16;
 }
 
 static void test_attention_when_context_spans_partitions_keeps_the_bits(void **state)
@@ -303,21 +413,23 @@ static void test_attention_when_context_spans_partitions_keeps_the_bits(void **s
     (void)state;
     check_bits("cpu", &wide, 1650);
     check_bits("cpu", &window, 1650);
+    kv_dtype = KV_INT8;
+    check_bits("cpu", &window, 1200);
+    kv_dtype = KV_BFLOAT16;
 }
 
-static void test_attention_when_decode_is_split_equals_unsplit(void **state)
+/* One sequence, one row: 3 threads split its context, 1 does not. */
+static void check_split(uint32_t context)
 {
-    /* One sequence, one row: 3 threads split its context, 1 does not. */
     static const struct shape shape = {{6, 2, 64, 3, 0}, 64, false, 0, 0};
     float *got[2];
     size_t bytes = 0;
-    (void)state;
     for (int i = 0; i < 2; i++) {
-        struct world *w = open_world("cpu", i == 0 ? 1 : 3, &shape, 1, 2100, 0);
+        struct world *w = open_world("cpu", i == 0 ? 1 : 3, &shape, 1, context + 10, 0);
         got[i] = mem_calloc(result_floats(w), sizeof(float));
         bytes = result_floats(w) * sizeof(float);
-        run_step(w, &(struct piece){0, 0, 2090}, 1, got[i]);
-        for (uint32_t p = 2090; p < 2100; p++)
+        run_step(w, &(struct piece){0, 0, context}, 1, got[i]);
+        for (uint32_t p = context; p < context + 10; p++)
             run_step(w, &(struct piece){0, p, 1}, 1, got[i]);
         close_world(w);
     }
@@ -326,13 +438,23 @@ static void test_attention_when_decode_is_split_equals_unsplit(void **state)
     mem_free(got[1]);
 }
 
+static void test_attention_when_decode_is_split_equals_unsplit(void **state)
+{
+    (void)state;
+    check_split(2090);
+    kv_dtype = KV_INT8;
+    check_split(1100);
+    kv_dtype = KV_BFLOAT16;
+}
+
 static void test_copy_blocks_when_part_of_a_block_copies_those_slots_only(void **state)
 {
     static const char *const names[] = {"ref", "cpu"};
     static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0, 0};
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        struct world *w = open_world(names[i], 1, &shape, 2, 32, 0);
+    for (int i = 0; i < 4; i++) {
+        kv_dtype = i < 2 ? KV_BFLOAT16 : KV_INT8;
+        struct world *w = open_world(names[i % 2], 1, &shape, 2, 32, 0);
         float *first = run_whole(w);
         /* Sequence 1 takes over slots 0..9 of sequence 0's second block, then goes on itself. */
         uint32_t from = w->table[1], to = w->table[w->table_stride + 1];
@@ -344,7 +466,7 @@ static void test_copy_blocks_when_part_of_a_block_copies_those_slots_only(void *
         assert_memory_equal(second + 26 * row, first + 26 * row, 6 * row * sizeof(*first));
         /* Position 26 of sequence 1 over sequence 0's tokens 0..25. */
         run_step(w, &(struct piece){1, 26, 1}, 1, second);
-        struct world *fresh = open_world(names[i], 1, &shape, 2, 32, 0);
+        struct world *fresh = open_world(names[i % 2], 1, &shape, 2, 32, 0);
         run_step(fresh, &(struct piece){0, 0, 26}, 1, first);
         memcpy(fresh->table + fresh->table_stride, fresh->table, 2 * sizeof(*fresh->table));
         run_step(fresh, &(struct piece){1, 26, 1}, 1, first);
@@ -355,6 +477,7 @@ static void test_copy_blocks_when_part_of_a_block_copies_those_slots_only(void *
         close_world(w);
         close_world(fresh);
     }
+    kv_dtype = KV_BFLOAT16;
 }
 
 static void test_block_read_when_written_elsewhere_gives_the_same_bits(void **state)
@@ -362,8 +485,9 @@ static void test_block_read_when_written_elsewhere_gives_the_same_bits(void **st
     static const char *const names[] = {"ref", "cpu"};
     static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0, 0};
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        struct world *w = open_world(names[i], 1, &shape, 2, 32, 0);
+    for (int i = 0; i < 4; i++) {
+        kv_dtype = i < 2 ? KV_BFLOAT16 : KV_INT8;
+        struct world *w = open_world(names[i % 2], 1, &shape, 2, 32, 0);
         size_t bytes = op_kv_block_bytes(w->b, w->kv->layers, w->kv->kv_heads, w->kv->head_dim);
         unsigned char *away = mem_zalloc(bytes + 1);
         float *first = run_whole(w), *again = mem_calloc(result_floats(w), sizeof(*again));
@@ -383,6 +507,7 @@ static void test_block_read_when_written_elsewhere_gives_the_same_bits(void **st
         mem_free(again);
         close_world(w);
     }
+    kv_dtype = KV_BFLOAT16;
 }
 
 static void test_block_bytes_when_asked_counts_all_layers(void **state)
@@ -392,8 +517,20 @@ static void test_block_bytes_when_asked_counts_all_layers(void **state)
     assert_int_equal(op_kv_block_bytes(r, 30, 3, 64), 30 * 2 * 3 * 16 * 64 * 4);
     assert_int_equal(op_kv_block_bytes(c, 30, 3, 64), 30 * 2 * 3 * 16 * 64 * 2);
     assert_int_equal(op_kv_block_bytes(c, 1, 1, 8), 16 * (8 + 16) * 2); /* V is padded */
+    kv_dtype = KV_INT8;
+    struct backend *plain[2] = {r, c};
+    r = open_backend("ref", 1);
+    c = open_backend("cpu", 1);
+    assert_string_not_equal(r->kv_format, plain[0]->kv_format); /* tiers go by it */
+    assert_string_not_equal(c->kv_format, plain[1]->kv_format);
+    backend_close(plain[0]);
+    backend_close(plain[1]);
+    assert_int_equal(op_kv_block_bytes(r, 30, 3, 64), 30 * 2 * 3 * 16 * 64 * 4); /* as f32 */
+    assert_int_equal(op_kv_block_bytes(c, 30, 3, 64), 30 * 2 * 3 * 16 * (64 + 4));
+    assert_int_equal(op_kv_block_bytes(c, 1, 1, 8), 16 * (8 + 16 + 2 * 4));
     backend_close(r);
     backend_close(c);
+    kv_dtype = KV_BFLOAT16;
 }
 
 int main(int argc, char **argv)
@@ -401,6 +538,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_when_compared_with_the_formula_is_equal),
         cmocka_unit_test(test_attention_when_shapes_vary_is_near_the_reference),
+        cmocka_unit_test(test_int8_when_shapes_vary_is_near_the_reference),
+        cmocka_unit_test(test_int8_when_a_row_is_kept_reads_as_scale_times_integer),
         cmocka_unit_test(test_attention_when_chunks_batch_or_threads_change_keeps_the_bits),
         cmocka_unit_test(test_attention_when_context_spans_partitions_keeps_the_bits),
         cmocka_unit_test(test_attention_when_decode_is_split_equals_unsplit),

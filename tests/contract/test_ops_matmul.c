@@ -262,7 +262,7 @@ static void test_matmul_when_rows_order_or_threads_change_keeps_the_bits(void **
 static void test_matmul_of_avx512_gives_the_bits_of_avx2(void **state)
 {
     static const uint32_t rows[] = {1, 3, 16, 61};
-    const struct backend_settings settings = {"cpu", 1, "avx2"};
+    const struct backend_settings settings = {.name = "cpu", .threads = 1, .isa = "avx2"};
     struct backend *avx2 = NULL;
     uint64_t seed = 60;
     (void)state;

@@ -205,7 +205,8 @@ static void test_vllm_s_names_are_there_once_for_each_group(void **state)
             fail_msg("%s has %zu samples", name, samples);
     }
     size_t samples;
-    assert_true(metric_sum(text, "vllm:cache_config_info", "block_size=\"16\"", &samples) == 2);
+    assert_true(metric_sum(text, "vllm:cache_config_info", "block_size=\"16\",cache_dtype=\"auto\"",
+                           &samples) == 2);
     mem_free(text);
 }
 

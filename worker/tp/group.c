@@ -38,7 +38,7 @@
 #include "worker/tp/step_ring.h"
 
 #define GROUP_MAGIC 0x50554f5247464552ull /* "REFGROUP" with two letters to spare */
-#define GROUP_VERSION 2u
+#define GROUP_VERSION 3u
 #define PAGE 4096u
 #define STEP_BYTES_MAX (1ull << 30)
 /* Bigger all-reduces are cut: a piece of 256 KiB stays in the second-level cache. */
@@ -177,6 +177,8 @@ int group_create(const struct group_limits *limits, struct group **ret_group, in
     header->tier_slots = limits->tier_slots;
     header->tier_buffers = limits->tier_buffers;
     (void)snprintf(header->tag, sizeof(header->tag), "%s", limits->tag != NULL ? limits->tag : "");
+    (void)snprintf(header->kv_format, sizeof(header->kv_format), "%s",
+                   limits->kv_format != NULL ? limits->kv_format : "");
     header->rank[0].pid = (uint32_t)getpid();
     header->magic = GROUP_MAGIC;
     struct group *group = view_new(header, bytes, 0, true);
@@ -192,11 +194,12 @@ static int check_header(const struct group_header *header, size_t bytes, struct 
     if (header->magic != GROUP_MAGIC || header->version != GROUP_VERSION)
         return errmsg_set(err, -EINVAL, "this is not group memory of version %u", GROUP_VERSION);
     if (header->ranks < 1 || header->ranks > TP_RANKS_MAX ||
-        header->tag[GROUP_TAG_MAX - 1] != '\0' || header->tier_buffers >= GROUP_TIER_TOKENS_MAX ||
-        header->step_bytes > STEP_BYTES_MAX || header->step_bytes % PAGE != 0 ||
-        header->reduce_floats < 1 || header->reduce_floats > REDUCE_FLOATS_MAX ||
-        header->adapter_bytes > bytes || header->adapter_bytes % PAGE != 0 ||
-        header->bytes != bytes || layout_bytes(header) != bytes)
+        header->tag[GROUP_TAG_MAX - 1] != '\0' || header->kv_format[GROUP_TAG_MAX - 1] != '\0' ||
+        header->tier_buffers >= GROUP_TIER_TOKENS_MAX || header->step_bytes > STEP_BYTES_MAX ||
+        header->step_bytes % PAGE != 0 || header->reduce_floats < 1 ||
+        header->reduce_floats > REDUCE_FLOATS_MAX || header->adapter_bytes > bytes ||
+        header->adapter_bytes % PAGE != 0 || header->bytes != bytes ||
+        layout_bytes(header) != bytes)
         return errmsg_set(err, -EINVAL, "group memory of %zu bytes contradicts its own header",
                           bytes);
     return 0;
@@ -267,6 +270,18 @@ const char *group_tag(const struct group *group)
 {
     ASSERT(group->header->tag[GROUP_TAG_MAX - 1] == '\0'); /* checked when it was joined */
     return group->header->tag;
+}
+
+int group_check_kv_format(const struct group *group, const char *kv_format, struct errmsg *err)
+{
+    const char *wanted = group->header->kv_format;
+    ASSERT(wanted[GROUP_TAG_MAX - 1] == '\0'); /* checked when it was joined */
+    if (strcmp(wanted, kv_format) != 0)
+        return errmsg_set(err, -EINVAL,
+                          "the group's KV blocks are %s, this rank's are %s: --kv-cache-dtype, "
+                          "--backend and --cpu-isa are the same for all ranks",
+                          wanted, kv_format);
+    return 0;
 }
 
 uint32_t group_ranks(const struct group *group)

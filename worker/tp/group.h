@@ -32,6 +32,7 @@ struct group_limits {
     uint32_t tier_slots;       /* and its slots of the tiers' memory */
     uint32_t tier_buffers;     /* and the tokens of its disk operations; < GROUP_TIER_TOKENS_MAX */
     const char *tag;           /* NULL or a text for group_tag(), cut to 63 bytes */
+    const char *kv_format;     /* the same for group_check_kv_format() */
     uint32_t adapter_slots;    /* and its slots of adapters */
     size_t adapter_bytes;      /* of all of them, of the rank that needs the most */
     uint32_t step_deadline_ms; /* rank 0 waits so long for a free step slot; 0: 10 s */
@@ -50,6 +51,9 @@ void group_free(struct group *group); /* NULL is fine */
 uint32_t group_rank(const struct group *group);
 /* What rank 0 gave when it made the group: the model's fingerprint. */
 const char *group_tag(const struct group *group);
+/* A rank that has joined: its blocks have the format (struct backend) that rank 0 gave. 0, or
+ * -EINVAL with both names. */
+int group_check_kv_format(const struct group *group, const char *kv_format, struct errmsg *err);
 uint32_t group_ranks(const struct group *group);
 /* Set the abort word and wake everyone; the first reason (at most 127 bytes) is kept. */
 void group_abort(struct group *group, const char *reason);

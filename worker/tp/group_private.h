@@ -44,7 +44,7 @@ struct group_header {
     uint32_t ids_max, blocks_max, tier_slots, tier_buffers, window_tokens, window_blocks_max;
     uint32_t abort_state; /* enum abort_state */
     char abort_reason[GROUP_REASON_MAX];
-    char tag[GROUP_TAG_MAX];
+    char tag[GROUP_TAG_MAX], kv_format[GROUP_TAG_MAX];
     struct group_word published; /* step descriptors that rank 0 has published */
     struct group_rank rank[TP_RANKS_MAX];
 };

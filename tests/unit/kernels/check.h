@@ -17,13 +17,14 @@ static inline struct weight_part part_of(const struct stored *s)
         .dtype = s->dtype, .data = s->data, .row_bytes = s->row_bytes, .rows = s->rows};
 }
 
-static const char *family; /* of the cpu backend: what this run tests; NULL: the best */
+static enum kv_dtype kv_dtype; /* of the backends that are opened next */
+static const char *family;     /* of the cpu backend: what this run tests; NULL: the best */
 
 /* NULL where the backend or family is not there. */
 static inline struct backend *open_backend(const char *name, unsigned threads)
 {
     const char *isa = strcmp(name, "cpu") == 0 ? family : NULL;
-    const struct backend_settings settings = {name, threads, isa};
+    const struct backend_settings settings = {name, threads, isa, kv_dtype};
     struct backend *b = NULL;
     return backend_open(&settings, &b, NULL) == 0 ? b : NULL;
 }

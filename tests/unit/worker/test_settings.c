@@ -28,6 +28,8 @@ static void test_defaults_are_vllms_where_it_has_them(void **state)
     assert_int_equal(s.step_tokens_max, 2048);
     assert_int_equal(s.context_tokens, 0);
     assert_int_equal(s.kv_bytes, 1u << 30);
+    assert_int_equal(worker_backend_settings(&s).kv_dtype, KV_BFLOAT16);
+    assert_string_equal(worker_kv_dtype(&s), "auto");
     assert_int_equal(s.ranks, 1);
     assert_true(s.threads >= 1);
     assert_true(s.prefix_caching);
@@ -51,6 +53,7 @@ static void test_flags_in_vllms_spelling_are_taken(void **state)
                                         "--tensor-parallel-size=2",
                                         "--threads=3",
                                         "--reference",
+                                        "--kv-cache-dtype=int8",
                                         NULL};
     struct worker_settings s;
     struct errmsg err = {""};
@@ -62,6 +65,8 @@ static void test_flags_in_vllms_spelling_are_taken(void **state)
     assert_int_equal(s.ranks, 2);
     assert_int_equal(s.threads, 3);
     assert_int_equal(s.backend, WORKER_BACKEND_REF);
+    assert_string_equal(worker_backend_settings(&s).name, "ref");
+    assert_int_equal(worker_backend_settings(&s).kv_dtype, KV_INT8);
     worker_settings_done(&s);
 }
 
@@ -78,6 +83,7 @@ static void test_what_cannot_be_is_refused_by_a_sentence(void **state)
         {"--data-endpoint=ipc://*", "no wildcard"},
         {"--tensor-parallel-size=0", "between 1 and 8"},
         {"--gpu-memory-utilization=0.5", "--kv-cache-memory"},
+        {"--kv-cache-dtype=fp8", "--kv-cache-dtype: 'fp8' is none of: auto, bfloat16, int8"},
         {"--max-gpu-memory=1", "--kv-cache-memory"},
         {"--max-paddings=1", "--max-num-batched-tokens"},
         {"--enforce-eager", "graphs"},

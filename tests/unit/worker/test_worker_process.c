@@ -76,6 +76,7 @@ static void test_hello_says_what_runs(void **state)
     assert_int_equal(hello->sequences_max, 256);
     assert_int_equal(hello->context_tokens_max, 512);
     assert_true(hello->prefix_caching);
+    assert_string_equal(hello->kv_cache_dtype, "auto");
     assert_true(hello->card.len > 1000);
     assert_true(hello->prefill_seconds_per_token > 0);
     assert_int_equal(access(hello->admin_socket, R_OK), 0);
@@ -385,6 +386,7 @@ static void test_admin_socket_shows_and_cancels(void **state)
     json_t *info = admin(process, 0, "show info\n");
     assert_int_equal(json_integer_value(json_object_get(info, "pid")), process->pid);
     assert_int_equal(json_integer_value(json_object_get(info, "routers")), 1);
+    assert_string_equal(json_string_value(json_object_get(info, "kv_cache_dtype")), "bfloat16");
     json_decref(info);
     json_t *checked = admin(process, 0, "check\n");
     assert_string_equal(json_string_value(json_object_get(checked, "check")), "ok");

@@ -64,6 +64,24 @@ static void test_join_when_the_memory_is_not_a_groups_is_refused(void **state)
     (void)close(fd);
 }
 
+static void test_rank_when_its_kv_blocks_differ_is_refused_with_both_names(void **state)
+{
+    struct group_limits limits = two;
+    struct group *joined = NULL;
+    struct errmsg err = {""};
+    int fd = -1;
+    limits.kv_format = "cpu-avx-1";
+    struct group *group = create(&limits, &fd);
+    assert_int_equal(group_join(fd, 1, &joined, &err), 0);
+    assert_int_equal(group_check_kv_format(joined, "cpu-avx-1", &err), 0);
+    assert_int_equal(group_check_kv_format(joined, "cpu-avx-int8-1", &err), -EINVAL);
+    assert_non_null(strstr(err.text, "are cpu-avx-1, this rank's are cpu-avx-int8-1"));
+    assert_non_null(strstr(err.text, "--kv-cache-dtype"));
+    group_free(joined);
+    group_free(group);
+    (void)close(fd);
+}
+
 static void test_memory_when_created_has_its_size_sealed(void **state)
 {
     int fd = -1;
@@ -226,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join_when_the_rank_is_taken_or_out_of_range_is_refused),
         cmocka_unit_test(test_join_when_the_memory_is_not_a_groups_is_refused),
+        cmocka_unit_test(test_rank_when_its_kv_blocks_differ_is_refused_with_both_names),
         cmocka_unit_test(test_memory_when_created_has_its_size_sealed),
         cmocka_unit_test(test_abort_when_called_twice_keeps_the_first_reason),
         cmocka_unit_test(test_waits_when_aborted_by_another_rank_end_at_once),

@@ -1,0 +1,17 @@
+/* attention_int8_avx2.c - attention of the AVX2 family over int8 KV (attention_int8.h). */
+#include "kernels/cpu/avx2.h"
+#include "kernels/cpu/simd_avx2.h"
+
+#include "kernels/cpu/attention_int8.h"
+
+void avx2_attend_int8(const struct attention *attention, const struct attention_unit *unit,
+                      float *scratch)
+{
+    attend_unit(attention, unit, scratch);
+}
+
+void avx2_attend_merge_int8(const struct attention *attention, const struct attention_unit *unit,
+                            float *scratch)
+{
+    merge_unit(attention, unit, scratch);
+}
