@@ -1,6 +1,7 @@
 /* exact_soak.c - reuse never changes an answer, for as long as one likes (tests/exact/exact.h).
  *
  *   exact_soak [--model FILE] [--tp N] [--threads N] [--seed N] [--schedules N] [--schedule K]
+ *              [--int8]    KV in int8
  *
  * Plays schedules 0..N-1 (5,000 by default), or only K. Says every 50 what happened so far; the
  * last line is "N schedules, M sequences, P positions compared, 0 differ". Exit code 1: a
@@ -25,6 +26,7 @@ static const struct option options[] = {
     {"seed", required_argument, NULL, 's'},
     {"schedules", required_argument, NULL, 'c'},
     {"schedule", required_argument, NULL, 'k'},
+    {"int8", no_argument, NULL, '8'},
     {NULL, 0, NULL, 0},
 };
 
@@ -42,9 +44,10 @@ static int run(struct exact *exact, const struct exact_settings *settings, uint3
     if (r != 0)
         (void)fprintf(stderr,
                       "%s: %s\nagain: exact_soak --model %s --tp %u --threads %u --seed %llu "
-                      "--schedule %u\n",
+                      "--schedule %u%s\n",
                       r > 0 ? "DIFFERENCE" : "failed", err.text, settings->model, settings->ranks,
-                      settings->threads, (unsigned long long)settings->seed, k - 1);
+                      settings->threads, (unsigned long long)settings->seed, k - 1,
+                      settings->kv_dtype == KV_INT8 ? " --int8" : "");
     exact_counts_print(exact_counts(exact), r > 0, stdout);
     return r == 0 ? 0 : 1;
 }
@@ -72,6 +75,8 @@ int main(int argc, char **argv)
             end = (uint32_t)number;
         else if (c == 'k')
             first = (uint32_t)number, end = first + 1;
+        else if (c == '8')
+            settings.kv_dtype = KV_INT8;
         else
             return 2;
     }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "kernels/ops.h"
 #include "proto/base/errmsg.h"
 
 struct exact;
@@ -26,6 +27,7 @@ struct exact_settings {
     uint32_t ranks;    /* 1..TP_RANKS_MAX */
     uint32_t threads;  /* of each rank */
     uint64_t seed;
+    enum kv_dtype kv_dtype;
 };
 
 /* What happened in the schedules; the runs alone count in `alone` only. */

@@ -1,6 +1,6 @@
 /* test_exact_schedules.c - reuse never changes an answer: 200 random schedules over
- * SmolLM2-135M-Instruct Q4_1 on 1, 2 and 3 ranks (tests/exact/exact.h). bench/exact_soak plays as
- * many as one likes, and one of these again. */
+ * SmolLM2-135M-Instruct Q4_1 on 1, 2 and 3 ranks (tests/exact/exact.h), some of them over int8 KV.
+ * bench/exact_soak plays as many as one likes, and one of these again. */
 #include <cmocka.h>
 
 #include "proto/base/log.h"
@@ -11,10 +11,11 @@
 
 static const char *model;
 
-static void play(uint32_t ranks, uint32_t threads, uint32_t schedules, struct exact_counts *totals)
+static void play(uint32_t ranks, uint32_t threads, enum kv_dtype kv_dtype, uint32_t schedules,
+                 struct exact_counts *totals)
 {
     const struct exact_settings settings = {
-        .model = model, .ranks = ranks, .threads = threads, .seed = SEED};
+        .model = model, .ranks = ranks, .threads = threads, .seed = SEED, .kv_dtype = kv_dtype};
     struct exact *exact = NULL;
     struct errmsg err = {""};
     if (exact_open(&settings, &exact, &err) < 0)
@@ -29,11 +30,16 @@ static void play(uint32_t ranks, uint32_t threads, uint32_t schedules, struct ex
 
 static void test_each_logit_of_200_schedules_has_the_bits_of_the_run_alone(void **state)
 {
-    struct exact_counts totals = {0};
+    struct exact_counts totals = {0}, int8 = {0};
     (void)state;
-    play(1, 2, 140, &totals);
-    play(2, 1, 40, &totals);
-    play(3, 1, 20, &totals);
+    play(1, 2, KV_BFLOAT16, 120, &totals);
+    play(2, 1, KV_BFLOAT16, 30, &totals);
+    play(3, 1, KV_BFLOAT16, 20, &totals);
+    play(2, 1, KV_INT8, 30, &int8);
+    exact_counts_print(&int8, 0, stdout);
+    assert_true(int8.hits > 0 && int8.copies > 0 && int8.evictions > 0);
+    assert_true(int8.tier_loads + int8.disk_loads > 0);
+    exact_counts_add(&totals, &int8);
     exact_counts_print(&totals, 0, stdout);
     assert_int_equal(totals.schedules, 200);
     assert_true(totals.positions > 20 * totals.schedules && totals.scored > totals.schedules);
