@@ -18,13 +18,17 @@ static bool has_suffix(const char *name)
     return bytes > strlen(SUFFIX) && strcmp(name + bytes - strlen(SUFFIX), SUFFIX) == 0;
 }
 
-/* "m-00002-of-00003": where its "-00002-of-" is; NULL: the name is not one of a split model. */
+/* "m-00002-of-00003": where its "-00002-of-" is, of several the last ("best-of-n" is a name, too);
+ * NULL: the name is not one of a split model. */
 static const char *find_part(const char *name)
 {
-    const char *of = strstr(name, "-of-");
-    bool is_part = of != NULL && of - name > 6 && of[-6] == '-' &&
-                   strspn(of - 5, "0123456789") == 5 && strspn(of + 4, "0123456789") == 5;
-    return is_part ? of - 6 : NULL;
+    const char *part = NULL;
+    for (const char *of = strstr(name, "-of-"); of != NULL; of = strstr(of + 1, "-of-")) {
+        bool is_part = of - name > 6 && of[-6] == '-' && strspn(of - 5, "0123456789") == 5 &&
+                       strspn(of + 4, "0123456789") == 5;
+        part = is_part ? of - 6 : part;
+    }
+    return part;
 }
 
 /* Of the parts of a split model the first stands for all. */

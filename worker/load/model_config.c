@@ -117,6 +117,18 @@ static uint32_t read_context(struct config_keys *keys)
     return longest >= 1 && longest <= CONTEXT_MAX ? (uint32_t)longest : tokens;
 }
 
+static float read_epsilon(struct config_keys *keys, const struct model_config *c)
+{
+    const struct config_name name = model_has(c, MODEL_LAYER_NORM)
+                                        ? NAME("layer_norm_eps", "attention.layer_norm_epsilon")
+                                        : NAME("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+    double eps = config_number(keys, name, 0, 0.1, -1);
+    if (eps < 0)
+        config_fail(keys, -EINVAL, "the norms' epsilon (%s) is missing",
+                    keys->gguf != NULL ? name.gguf : name.hf);
+    return (float)eps;
+}
+
 static void read_sizes(struct config_keys *keys, const struct architecture *row,
                        struct model_config *c)
 {
@@ -126,14 +138,7 @@ static void read_sizes(struct config_keys *keys, const struct architecture *row,
     c->ffn =
         config_u32_required(keys, NAME("intermediate_size", "feed_forward_length"), 1, FFN_MAX);
     c->context_tokens = read_context(keys);
-    c->norm_eps = (float)config_number(
-        keys,
-        model_has(c, MODEL_LAYER_NORM) ? NAME("layer_norm_eps", "attention.layer_norm_epsilon")
-                                       : NAME("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
-        0, 0.1, -1);
-    if (c->norm_eps < 0)
-        config_fail(keys, -EINVAL, "the norms' epsilon (%s) is missing",
-                    model_has(c, MODEL_LAYER_NORM) ? "layer_norm_eps" : "rms_norm_eps");
+    c->norm_eps = read_epsilon(keys, c);
     c->window =
         config_u32(keys, NAME("sliding_window", "attention.sliding_window"), 0, CONTEXT_MAX, 0);
     if (!config_bool(keys, NAME("use_sliding_window", NULL), true))
@@ -279,12 +284,23 @@ static void read_experts(struct config_keys *keys, struct model_config *c)
 
 /* --- layers ---------------------------------------------------------------------------------- */
 
+/* A list of config.json, NULL: it has none. */
+static const json_t *read_list(struct config_keys *keys, const char *name)
+{
+    const json_t *list = json_object_get(keys->object, name);
+    if (list == NULL || json_is_null(list))
+        return NULL;
+    if (!json_is_array(list))
+        config_fail(keys, -EINVAL, "key '%s' is not a list", name);
+    return list;
+}
+
 /* Layers that a list names: "layer_types" ("sliding_attention"), "no_rope_layers" (0: none). */
 static void read_layer_lists(struct config_keys *keys, struct model_config *c)
 {
-    const json_t *types = json_object_get(keys->object, "layer_types");
-    const json_t *rope = json_object_get(keys->object, "no_rope_layers");
-    const json_t *dense = json_object_get(keys->object, "mlp_only_layers");
+    const json_t *types = read_list(keys, "layer_types");
+    const json_t *rope = read_list(keys, "no_rope_layers");
+    const json_t *dense = read_list(keys, "mlp_only_layers");
     if ((json_is_array(types) && json_array_size(types) != c->layers) ||
         (json_array_size(rope) > 0 && json_array_size(rope) != c->layers))
         config_fail(keys, -EINVAL, "key '%s' does not list %u layers",
@@ -383,6 +399,9 @@ static void read_layers(struct config_keys *keys, const struct architecture *row
     }
     read_layer_lists(keys, c);
     read_pattern(keys, c);
+    if (still == NO_ROPE_FULL && c->window == 0)
+        config_fail(keys, -EINVAL, "a %s model without sliding_window: no layer would rotate",
+                    c->architecture);
     for (uint32_t i = 0; i < c->layers; i++) {
         if ((c->layer_kinds[i] & LAYER_SLIDING) != 0 && c->window == 0)
             config_fail(keys, -EINVAL, "layer %u slides, but there is no sliding_window", i);

@@ -54,8 +54,8 @@ static void test_a_split_model_is_its_first_part_and_safetensors_are_their_folde
     assert_int_equal(model_file_find(folder, &file, &err), 0);
     assert_string_equal(file, folder);
     mem_free(file);
-    char *first = mem_printf("%s/m-00001-of-00002.gguf", folder);
-    char *second = mem_printf("%s/m-00002-of-00002.gguf", folder);
+    char *first = mem_printf("%s/best-of-n-00001-of-00002.gguf", folder);
+    char *second = mem_printf("%s/best-of-n-00002-of-00002.gguf", folder);
     touch(first);
     touch(second);
     assert_int_equal(model_file_find(folder, &file, &err), 0);
@@ -77,6 +77,7 @@ static void test_names_lose_folder_and_suffix(void **state)
         {"plain", "plain"},
         {".gguf", ".gguf"},
         {"/m/Big.Q4_K-00001-of-00004.gguf", "Big.Q4_K"},
+        {"best-of-n-00001-of-00002.gguf", "best-of-n"},
         {"m-00001-of-00004", "m-00001-of-00004"}, /* a folder's own name */
         {"m-00001-of-00004-v2.gguf", "m-00001-of-00004-v2"},
         {"m-0001-of-0004.gguf", "m-0001-of-0004"},

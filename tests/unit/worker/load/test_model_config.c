@@ -116,6 +116,12 @@ static void test_numbers_when_missing_or_impossible_are_refused_by_key(void **st
     sizes.layers = 0;
     write_llama_keys(&w, &sizes);
     refuse(-EINVAL, "key 'llama.block_count' is 0, 1 to 512");
+    static const char *const required[] = {"llama.block_count", "llama.embedding_length",
+                                           "llama.feed_forward_length", "llama.context_length"};
+    write_text(&w, "general.architecture", "llama");
+    for (size_t i = 0; i < sizeof(required) / sizeof(required[0]); i++)
+        write_u32(&w, required[i], 8);
+    refuse(-EINVAL, "epsilon (attention.layer_norm_rms_epsilon) is missing");
     sizes = llama_small;
     sizes.kv_heads = 3;
     write_llama_keys(&w, &sizes);

@@ -233,6 +233,8 @@ static void test_config_when_it_cannot_be_run_names_the_key(void **state)
     refuse_config("{" SIZES ",\"hidden_act\":\"relu\"}", -ENOTSUP, "activation 'relu'");
     refuse_config("{" SIZES ",\"attention_bias\":true}", -EINVAL, "biases that no tensor holds");
     refuse_config("{" SIZES ",\"layer_types\":[\"linear_attention\"]}", -ENOTSUP, "layer 0");
+    refuse_config("{" SIZES ",\"layer_types\":\"sliding_attention\"}", -EINVAL,
+                  "key 'layer_types' is not a list");
     refuse_config("{" SIZES ",\"layer_types\":[]}", -EINVAL, "does not list 1 layers");
     refuse_config("{" SIZES ",\"quantization_config\":{\"bits\":4}}", -ENOTSUP,
                   "'quantization_config'");
@@ -319,6 +321,8 @@ static void test_layers_when_only_sliding_ones_rotate_are_marked(void **state)
         COHERE("Cohere2ForCausalLM", ",\"sliding_window\":4,\"sliding_window_pattern\":2"));
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(c.layer_kinds[i], i % 2 == 1 ? LAYER_NO_ROPE : LAYER_SLIDING);
+    refuse_config(COHERE("Cohere2ForCausalLM", ",\"sliding_window\":null"), -EINVAL,
+                  "without sliding_window: no layer would rotate");
     c = config_of(COHERE("CohereForCausalLM", ""));
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(c.layer_kinds[i], 0);
