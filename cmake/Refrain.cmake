@@ -37,10 +37,9 @@ if(SANITIZE)
   target_link_options(refrain_flags INTERFACE -fsanitize=${SANITIZE})
 endif()
 
-if(WITH_FUZZERS)
-  # Coverage of the libraries is what guides a fuzzer; programs link as ever.
-  target_compile_options(refrain_flags INTERFACE -fsanitize=fuzzer-no-link)
-endif()
+# Coverage of the libraries that a fuzzer calls is what guides it; anywhere else (tests, scheduler,
+# kernels) it would only make the tests of the same build slow. Programs link as ever.
+set(FUZZED "^(proto|router|worker/(load|kv|tier))(/|$)")
 
 # Whose memory a folder's allocations are (proto/base/mem.h).
 set(MEM_PURPOSES
@@ -79,6 +78,9 @@ function(refrain_library path)
   add_library(${name} STATIC ${sources})
   target_link_libraries(${name} PUBLIC refrain_flags ${ARG_DEPS})
   refrain_mem_purpose(${name} ${path})
+  if(WITH_FUZZERS AND path MATCHES "${FUZZED}")
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 function(refrain_program name main)
