@@ -128,7 +128,7 @@ static const char *const foreign[] = {
     "tokenizer",
     "the tokenizer comes from the model file and runs in refrain-router",
     "chat-template",
-    "the template comes from the model file and runs in refrain-router",
+    "templates run in refrain-router: give it to refrain-router or refrain up",
     "trust-remote-code",
     "no code is loaded from models",
     "swap-space",

@@ -161,12 +161,13 @@ static int split_args(int argc, char **argv, char **ret_rest)
 static void on_death(void *user, struct child *child)
 {
     struct up *up = user;
+    uint64_t now_ms = clock_ms();
     char why[64];
 
     child_describe_death(child, why, sizeof(why));
-    if (up->serving) {
+    if (up->serving) { /* a busy machine may be past the moment already */
         say("%s ended (%s), starting it again in %llu ms", child->name, why,
-            (unsigned long long)(child->retry_ms - clock_ms()));
+            (unsigned long long)(child->retry_ms > now_ms ? child->retry_ms - now_ms : 0));
     } else {
         say("%s ended (%s) before it was ready", child->name, why);
         if (!up->failed)

@@ -234,7 +234,8 @@ static void open_model(struct bench *bench, int argc, char **argv)
         .path = argv[1],
         .ranks = 1,
         .backend = {"cpu", argc > 2 ? (unsigned)atoi(argv[2]) : 2, argc > 3 ? argv[3] : NULL,
-                    argc > 7 && strcmp(argv[7], "int8") == 0 ? KV_INT8 : KV_BFLOAT16}};
+                    argc > 7 && strcmp(argv[7], "int8") == 0 ? KV_INT8 : KV_BFLOAT16},
+        .whole_windows = true}; /* one table serves all layers */
     const struct rank_limits limits = {.rows_max = CHUNK,
                                        .sequences_max = BATCH_MAX,
                                        .context_tokens_max = CONTEXT_MAX,

@@ -104,6 +104,13 @@ static void test_parts_when_missing_repeated_or_miscounted_are_refused(void **st
     refuse_source("m-00002-of-00002.gguf", -EINVAL, "name the first");
     put_part(0, "a", 3);
     refuse_source("m-00001-of-00002.gguf", -EINVAL, "have 2 tensors, 3 are stated");
+    char *first = mem_printf("%s/m-00001-of-00002.gguf", folder);
+    char *second = mem_printf("%s/m-00002-of-00002.gguf", folder);
+    assert_int_equal(rename(first, second), 0); /* in the other's place */
+    put_part(0, "a", 2);
+    refuse_source("m-00001-of-00002.gguf", -EINVAL, "is not part 2 of the split model");
+    mem_free(first);
+    mem_free(second);
 }
 
 /* --- folder ---------------------------------------------------------------------------------- */
