@@ -1,174 +1,352 @@
-/* attention_fma.h - for v16, the steps of a unit by FMAs in f32 (tile.h). */
+/* attention_fma.h - for v16, the steps of a unit by FMAs in f32 (attention_tile.h).
+ *
+ *   step (64 tokens)   scores [rows][64]    = q * K^T
+ *                      p      [rows][64]    = 2^(score - base of the row), 0 where it does not see
+ *                      out    [rows][dims] += p * V
+ *
+ * Scores are base 2 logarithms: log2(e) is part of q's scale. A row's base is the highest score of
+ *   the step that set it, and moves only when a later step has one that is REBASE_ABOVE above it:
+ *   most steps rescale nothing, and weights stay below 2^REBASE_ABOVE.
+ * Why a row's bits depend on nothing but the row: chains over dims and tokens in rising order
+ *   (attention_tile.h), and the base by the row's own scores. A token that a row does not see
+ *   weighs exactly 0, which adds nothing to a sum; slots behind the unit's last position may hold
+ *   anything, even NaN, and are not part of any chain.
+ * q lies by groups of TILE_ROWS rows, the last one smaller: [dims][rows of the group]. */
 #ifndef REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 #define REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 
 #define STEP 64
 #include "kernels/cpu/attention_simd.h"
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/attention_tile.h"
 
-/* Vectorised exp of one value: the same bits as in the rows. */
-INLINE float exp_one(float x)
+#define REBASE_ABOVE 8.0f
+#define LOG2_E 1.44269504f
+#define LN_2 0.693147181f
+#define V_PANEL_BYTES (BLOCK / 2 * PAIR_BYTES)
+
+/* The family's part of the scratch. */
+INLINE float *lane_sums_of(const struct work *w) /* [rows][16]: a row's sum in 16 parts */
 {
-    float y[16];
-    v16_store(y, v16_exp(v16_set1(x)));
-    return y[0];
+    return w->scores + (size_t)ATTENTION_ROWS * STEP;
+}
+
+INLINE float *wide_of(const struct work *w) /* [64][row_floats] at most: K or V as f32 */
+{
+    return lane_sums_of(w) + (size_t)ATTENTION_ROWS * BLOCK;
+}
+
+/* Blocks of a step, and where K and V of them and of the same blocks one step on are. */
+struct kv_step {
+    uint32_t begin, first, end; /* blocks [first, end) are seen by some row */
+    uint32_t tokens;            /* of the step, up to the unit's last position */
+    const uint8_t *k[STEP_BLOCKS], *v[STEP_BLOCKS];
+    const uint8_t *k_ahead[STEP_BLOCKS], *v_ahead[STEP_BLOCKS];
+};
+
+static struct kv_step step_of(const struct work *w, uint32_t begin)
+{
+    const struct attention_unit *unit = w->unit;
+    uint32_t low = unit->position, high = low + unit->positions - 1;
+    uint32_t last = (unit->partition + unit->partitions) * (ATTENTION_PARTITION / BLOCK) - 1;
+    const struct step_blocks blocks = step_blocks_of(w, low, high, begin);
+    struct kv_step s = {.begin = begin, .first = blocks.first, .end = blocks.end};
+    s.tokens = high + 1 - begin < STEP ? high + 1 - begin : STEP;
+    last = high / BLOCK < last ? high / BLOCK : last;
+    for (uint32_t b = s.first; b < s.end; b++) {
+        uint32_t block = begin / BLOCK + b, ahead = block + STEP_BLOCKS;
+        ahead = ahead <= last ? ahead : block;
+        s.k[b] = k_tile(w, block);
+        s.v[b] = v_tile(w, block);
+        s.k_ahead[b] = k_tile(w, ahead);
+        s.v_ahead[b] = v_tile(w, ahead);
+    }
+    return s;
 }
 
 static void load_q(struct work *w)
 {
     const struct attention_unit *unit = w->unit;
-    uint32_t dim = w->attention->head_dim;
+    const uint32_t dim = w->attention->head_dim;
+    const float scale = w->attention->scale * (w->attention->softcap > 0 ? 1 : LOG2_E);
     for (uint32_t row = 0; row < w->rows; row++) {
         const float *from =
             unit->q + row / unit->heads * unit->q_stride + (size_t)(row % unit->heads) * dim;
-        float *to = w->q + (size_t)row * w->row_floats;
+        uint32_t first = row / TILE_ROWS * TILE_ROWS, left = w->rows - first;
+        uint32_t rows = left < TILE_ROWS ? left : TILE_ROWS;
+        float *to = w->q + (size_t)first * dim + (row - first);
         for (uint32_t d = 0; d < dim; d++)
-            to[d] = from[d] * w->attention->scale;
+            to[(size_t)d * rows] = from[d] * scale;
     }
 }
 
-static void run_tile(const struct tile *t, uint32_t rows, uint32_t panels)
+/* --- few rows: one group, straight from the pages --------------------------------------------- */
+
+INLINE void score_pairs(const int R, const int P, const struct work *w, const struct kv_step *s,
+                        uint32_t block)
 {
-    tile_run(TILE_BF16, t, rows, panels);
+    v16 sum[TILE_ROWS][WIDTH_MAX];
+    clear_sums(R, P, sum);
+    add_pairs(R, P, s->k + block, s->k_ahead + block, w->attention->head_dim / 2, w->q, 1,
+              (size_t)R, sum);
+    store_sums(R, P, w->scores + (size_t)block * BLOCK, STEP, sum);
 }
 
-/* Scores of blocks [first, end) of the step at `begin`, all rows. */
-static void score_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+INLINE void score_few(const int R, const struct work *w, const struct kv_step *s)
 {
-    struct tile t = {
-        .a = w->q,
-        .a_stride = w->row_floats,
-        .scattered = true,
-        .segments = 1,
-        .k_end = w->attention->head_dim,
-        .c = w->scores + (size_t)first * BLOCK,
-        .c_stride = STEP,
-    };
-    for (uint32_t b = first; b < end; b++)
-        t.panel[b - first] = k_tile(w, begin / BLOCK + b);
-    run_tile(&t, w->rows, end - first);
+    const int P = width_of(R);
+    uint32_t b = s->first;
+    for (; b + (uint32_t)P <= s->end; b += (uint32_t)P)
+        score_pairs(R, P, w, s, b);
+    for (; P > 1 && b < s->end; b++)
+        score_pairs(R, 1, w, s, b);
 }
 
-/* out += p * V over whole blocks [first, end), all rows. */
-static void add_whole_blocks(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+/* Blocks [s->first, end), `panel` = 16 dims. */
+INLINE void add_v_pairs(const int R, const int P, const struct work *w, const struct kv_step *s,
+                        uint32_t end, uint32_t panel)
 {
-    struct tile t = {
-        .a = w->scores + (size_t)first * BLOCK,
-        .a_stride = STEP,
-        .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
-        .segments = end - first,
-        .k_end = BLOCK,
-        .c = w->out,
-        .c_stride = w->row_floats,
-        .add = true,
-    };
-    for (uint32_t b = first; b < end; b++)
-        t.panel[b - first] = v_tile(w, begin / BLOCK + b);
-    run_tile(&t, w->rows, w->row_floats / BLOCK);
+    v16 sum[TILE_ROWS][WIDTH_MAX];
+    float *out = w->out + (size_t)panel * PANEL;
+    load_sums(R, P, out, w->row_floats, sum);
+    for (uint32_t b = s->first; b < end; b++) {
+        const uint8_t *from[WIDTH_MAX], *ahead[WIDTH_MAX];
+        UNROLL for (int p = 0; p < P; p++)
+        {
+            from[p] = s->v[b] + (panel + (uint32_t)p) * V_PANEL_BYTES;
+            ahead[p] = s->v_ahead[b] + (panel + (uint32_t)p) * V_PANEL_BYTES;
+        }
+        add_pairs(R, P, from, ahead, BLOCK / 2, w->scores + (size_t)b * BLOCK, STEP, 1, sum);
+    }
+    store_sums(R, P, out, w->row_floats, sum);
 }
 
-/* The same for a block at an edge: each position adds the tokens that it sees. */
-static void add_cut_block(const struct work *w, uint32_t begin, uint32_t block)
+INLINE void add_few(const int R, const struct work *w, const struct kv_step *s, uint32_t end)
 {
-    const struct attention_unit *unit = w->unit;
-    const uint8_t *v = v_tile(w, begin / BLOCK + block);
-    uint32_t from = block * BLOCK;
-    for (uint32_t i = 0; i < unit->positions; i++) {
-        struct span span = span_of(w, unit->position + i, begin);
-        uint32_t first = span.first > from ? span.first : from;
-        uint32_t end = span.end < from + BLOCK ? span.end : from + BLOCK;
-        if (first >= end)
-            continue;
-        size_t row = (size_t)i * unit->heads;
-        struct tile t = {
-            .a = w->scores + row * STEP + from,
-            .a_stride = STEP,
-            .panel = {v},
-            .panel_stride = BLOCK * BLOCK * sizeof(uint16_t),
-            .segments = 1,
-            .k_first = first - from,
-            .k_end = end - from,
-            .c = w->out + row * w->row_floats,
-            .c_stride = w->row_floats,
-            .add = true,
-        };
-        run_tile(&t, unit->heads, w->row_floats / BLOCK);
+    const uint32_t panels = w->row_floats / PANEL;
+    const int P = width_of(R);
+    uint32_t p = 0;
+    for (; p + (uint32_t)P <= panels; p += (uint32_t)P)
+        add_v_pairs(R, P, w, s, end, p);
+    for (; P > 1 && p < panels; p++)
+        add_v_pairs(R, 1, w, s, end, p);
+}
+
+/* --- more rows, odd dims, cut blocks: by groups, from f32 ------------------------------------ */
+
+/* Scores of the group at `row` against P blocks whose K is wide. */
+INLINE void score_wide(const int R, const int P, const struct work *w, uint32_t row, uint32_t block)
+{
+    const uint32_t dim = w->attention->head_dim;
+    v16 sum[TILE_ROWS][WIDTH_MAX];
+    clear_sums(R, P, sum);
+    add_wide(R, P, wide_of(w), (size_t)w->row_floats * PANEL, dim, w->q + (size_t)row * dim, 1,
+             (size_t)R, sum);
+    store_sums(R, P, w->scores + (size_t)row * STEP + (size_t)block * BLOCK, STEP, sum);
+}
+
+/* out of the group at `row` += p * V of `count` tokens from `token` on, P panels that are wide. */
+INLINE void add_v_wide(const int R, const int P, const struct work *w, uint32_t row, uint32_t token,
+                       uint32_t count, uint32_t panel)
+{
+    v16 sum[TILE_ROWS][WIDTH_MAX];
+    float *out = w->out + (size_t)row * w->row_floats + (size_t)panel * PANEL;
+    load_sums(R, P, out, w->row_floats, sum);
+    add_wide(R, P, wide_of(w), STEP * PANEL, count, w->scores + (size_t)row * STEP + token, STEP, 1,
+             sum);
+    store_sums(R, P, out, w->row_floats, sum);
+}
+
+/* f(R, ...) for R = rows, 1 .. TILE_ROWS, a constant. */
+#define FOR_ROWS(rows, f, ...)                 \
+    switch (rows) {                            \
+    case 1:                                    \
+        f(1, __VA_ARGS__);                     \
+        break;                                 \
+    case 2:                                    \
+        f(2, __VA_ARGS__);                     \
+        break;                                 \
+    case 3:                                    \
+        f(3, __VA_ARGS__);                     \
+        break;                                 \
+    case 4:                                    \
+        f(4, __VA_ARGS__);                     \
+        break;                                 \
+    case 5:                                    \
+        f(5, __VA_ARGS__);                     \
+        break;                                 \
+    case 6:                                    \
+        f(6, __VA_ARGS__);                     \
+        break;                                 \
+    case 7:                                    \
+        f(TILE_ROWS < 7 ? 1 : 7, __VA_ARGS__); \
+        break;                                 \
+    default:                                   \
+        f(TILE_ROWS, __VA_ARGS__);             \
+    }
+
+static void score_groups(const struct work *w, uint32_t block, const int P)
+{
+    const uint32_t whole = w->rows / TILE_ROWS * TILE_ROWS;
+    uint32_t row = 0;
+    for (; row < whole; row += TILE_ROWS) {
+        if (P > 1)
+            score_wide(TILE_ROWS, TILE_WIDTH_MANY, w, row, block);
+        else
+            score_wide(TILE_ROWS, 1, w, row, block);
+    }
+    if (row < w->rows && P > 1)
+        FOR_ROWS(w->rows - row, score_wide, TILE_WIDTH_MANY, w, row, block)
+    else if (row < w->rows)
+        FOR_ROWS(w->rows - row, score_wide, 1, w, row, block)
+}
+
+static void score_many(const struct work *w, const struct kv_step *s)
+{
+    const uint32_t pairs = (w->attention->head_dim + 1) / 2;
+    for (uint32_t b = s->first, count; b < s->end; b += count) {
+        count = s->end - b < TILE_WIDTH_MANY ? 1 : TILE_WIDTH_MANY;
+        for (uint32_t p = 0; p < count; p++)
+            widen_pairs(s->k[b + p], s->k_ahead[b + p], pairs,
+                        wide_of(w) + (size_t)p * w->row_floats * PANEL);
+        score_groups(w, b, (int)count);
     }
 }
 
-/* Scores of one row become weights, 0 outside the span; state and out move to the new maximum. */
-INLINE void softmax_row(const struct work *w, uint32_t row, struct span span, uint32_t first,
-                        uint32_t end)
+static void add_groups(const struct work *w, uint32_t token, uint32_t count, uint32_t panel,
+                       const int P)
 {
-    float *scores = w->scores + (size_t)row * STEP;
-    v16 s[STEP_BLOCKS], highest = v16_set1(-INFINITY), total = v16_zero();
+    const uint32_t whole = w->rows / TILE_ROWS * TILE_ROWS;
+    uint32_t row = 0;
+    for (; row < whole; row += TILE_ROWS) {
+        if (P > 1)
+            add_v_wide(TILE_ROWS, TILE_WIDTH_MANY, w, row, token, count, panel);
+        else
+            add_v_wide(TILE_ROWS, 1, w, row, token, count, panel);
+    }
+    if (row < w->rows && P > 1)
+        FOR_ROWS(w->rows - row, add_v_wide, TILE_WIDTH_MANY, w, row, token, count, panel)
+    else if (row < w->rows)
+        FOR_ROWS(w->rows - row, add_v_wide, 1, w, row, token, count, panel)
+}
+
+/* Blocks [first, s->end), as far as the unit's last position. */
+static void add_many(const struct work *w, const struct kv_step *s, uint32_t first)
+{
+    const uint32_t panels = w->row_floats / PANEL, token = first * BLOCK;
+    for (uint32_t panel = 0, width; panel < panels; panel += width) {
+        width = panels - panel < TILE_WIDTH_MANY ? 1 : TILE_WIDTH_MANY;
+        for (uint32_t p = 0; p < width; p++) {
+            const size_t at = (size_t)(panel + p) * V_PANEL_BYTES;
+            float *to = wide_of(w) + (size_t)p * STEP * PANEL;
+            for (uint32_t b = first; b < s->end; b++, to += (size_t)BLOCK * PANEL)
+                widen_pairs(s->v[b] + at, s->v_ahead[b] + at, BLOCK / 2, to);
+        }
+        add_groups(w, token, s->tokens - token, panel, (int)width);
+    }
+}
+
+/* --- weights --------------------------------------------------------------------------------- */
+
+/* The row's base becomes its highest score. */
+static __attribute__((noinline)) void rebase(const struct work *w, uint32_t row, v16 highest)
+{
+    float base = v16_max_lanes(highest);
+    float keep[16];
+    v16_store(keep, v16_exp2(v16_set1(w->max[row] - base)));
+    w->max[row] = base;
+    scale_row(w->out + (size_t)row * w->row_floats, w->row_floats, keep[0]);
+    scale_row(lane_sums_of(w) + (size_t)row * BLOCK, BLOCK, keep[0]);
+}
+
+/* Scores of blocks [first, end) of one row become weights. */
+INLINE void weigh_row(const struct work *w, uint32_t row, uint32_t first, uint32_t end)
+{
+    float *scores = w->scores + (size_t)row * STEP, *sums = lane_sums_of(w) + (size_t)row * BLOCK;
+    v16 highest = v16_load(scores + (size_t)first * BLOCK);
+    for (uint32_t b = first + 1; b < end; b++)
+        highest = v16_max(highest, v16_load(scores + (size_t)b * BLOCK));
+    if (v16_any_above(highest, v16_set1(w->max[row] + REBASE_ABOVE)))
+        rebase(w, row, highest);
+    const v16 base = v16_set1(w->max[row]);
+    v16 total = v16_load(sums);
     for (uint32_t b = first; b < end; b++) {
-        int at = (int)(b * BLOCK);
-        s[b] = v16_load(scores + at);
-        if (w->attention->softcap > 0)
-            s[b] = soften(s[b], w->attention->softcap);
-        if ((int)span.first > at || (int)span.end < at + BLOCK)
-            s[b] = v16_hide(s[b], (int)span.first - at, (int)span.end - at);
-        highest = v16_max(highest, s[b]);
-    }
-    float max = v16_max_lanes(highest);
-    if (max > w->max[row]) {
-        float keep = exp_one(w->max[row] - max);
-        w->max[row] = max;
-        w->sum[row] *= keep;
-        scale_row(w->out + (size_t)row * w->row_floats, w->row_floats, keep);
-    }
-    v16 base = v16_set1(w->max[row]);
-    for (uint32_t b = first; b < end; b++) {
-        v16 p = v16_exp(v16_sub(s[b], base));
-        v16_store(scores + b * BLOCK, p);
+        v16 p = v16_exp2(v16_sub(v16_load(scores + (size_t)b * BLOCK), base));
+        v16_store(scores + (size_t)b * BLOCK, p);
         total = v16_add(total, p);
     }
-    w->sum[row] += v16_sum_lanes(total);
+    v16_store(sums, total);
 }
 
-/* Softmax of the rows of each position that sees anything of the step. */
-static void softmax_rows(const struct work *w, uint32_t begin, uint32_t first, uint32_t end)
+/* Cap the scores of a row, and hide what it does not see. */
+static void cut_row(const struct work *w, uint32_t row, struct span span, uint32_t first,
+                    uint32_t end)
+{
+    float *scores = w->scores + (size_t)row * STEP;
+    const float cap = w->attention->softcap;
+    for (uint32_t b = first; b < end; b++) {
+        int at = (int)(b * BLOCK);
+        v16 s = v16_load(scores + at);
+        if (cap > 0)
+            s = v16_mul(soften(s, cap), v16_set1(LOG2_E));
+        v16_store(scores + at, v16_hide(s, (int)span.first - at, (int)span.end - at));
+    }
+}
+
+static void weigh_rows(const struct work *w, const struct kv_step *s)
 {
     const struct attention_unit *unit = w->unit;
     for (uint32_t i = 0; i < unit->positions; i++) {
-        struct span span = span_of(w, unit->position + i, begin);
-        if (span.first >= span.end)
-            continue;
-        for (uint32_t row = i * unit->heads; row < (i + 1) * unit->heads; row++)
-            softmax_row(w, row, span, first, end);
+        const struct span span = span_of(w, unit->position + i, s->begin);
+        bool whole = span.first <= s->first * BLOCK && span.end >= s->end * BLOCK;
+        for (uint32_t row = i * unit->heads; row < (i + 1) * unit->heads; row++) {
+            if (span.first >= span.end) {
+                memset(w->scores + (size_t)row * STEP, 0, STEP * sizeof(float));
+                continue;
+            }
+            if (!whole || w->attention->softcap > 0)
+                cut_row(w, row, span, s->first, s->end);
+            if (s->end - s->first == STEP_BLOCKS)
+                weigh_row(w, row, 0, STEP_BLOCKS);
+            else
+                weigh_row(w, row, s->first, s->end);
+        }
     }
 }
+
+/* --- steps ----------------------------------------------------------------------------------- */
 
 static void run_step(const struct work *w, uint32_t begin)
 {
-    uint32_t low = w->unit->position, high = low + w->unit->positions - 1;
-    const struct step_blocks s = step_blocks_of(w, low, high, begin);
-    score_blocks(w, begin, s.first, s.end);
-    softmax_rows(w, begin, s.first, s.end);
-    for (uint32_t b = s.first; b < s.end;) {
-        uint32_t whole = b;
-        while (whole < s.end && s.high.end > 0 && whole * BLOCK >= s.high.first &&
-               (whole + 1) * BLOCK <= s.low.end)
-            whole++;
-        if (whole > b)
-            add_whole_blocks(w, begin, b, whole);
-        else
-            add_cut_block(w, begin, whole++);
-        b = whole;
+    const struct kv_step s = step_of(w, begin);
+    if (w->rows > TILE_ROWS || w->attention->head_dim % 2 != 0) {
+        score_many(w, &s);
+        weigh_rows(w, &s);
+        add_many(w, &s, s.first);
+        return;
     }
+    const uint32_t whole = s.tokens / BLOCK; /* blocks up to the unit's last position */
+    FOR_ROWS(w->rows, score_few, w, &s)
+    weigh_rows(w, &s);
+    if (s.first < whole)
+        FOR_ROWS(w->rows, add_few, w, &s, whole)
+    if (whole < s.end)
+        add_many(w, &s, whole > s.first ? whole : s.first);
 }
 
 static void run_steps(const struct work *w, uint32_t begin, uint32_t end)
 {
+    memset(lane_sums_of(w), 0, (size_t)w->rows * BLOCK * sizeof(float));
     for (; begin < end; begin += STEP)
         run_step(w, begin);
+    for (uint32_t row = 0; row < w->rows; row++)
+        w->sum[row] = v16_sum_lanes(v16_load(lane_sums_of(w) + (size_t)row * BLOCK));
 }
 
 INLINE void attend_unit(const struct attention *attention, const struct attention_unit *unit,
                         float *scratch)
 {
     struct work w = work_of(attention, unit, scratch);
+    w.max_unit = LN_2;
     load_q(&w);
     run_partitions(&w, run_steps);
 }
@@ -176,7 +354,8 @@ INLINE void attend_unit(const struct attention *attention, const struct attentio
 INLINE void merge_unit(const struct attention *attention, const struct attention_unit *unit,
                        float *scratch)
 {
-    const struct work w = work_of(attention, unit, scratch);
+    struct work w = work_of(attention, unit, scratch);
+    w.max_unit = LN_2;
     merge_partials(&w);
 }
 

@@ -2,16 +2,12 @@
  * tiles.
  *
  *   partition (512 tokens)   softmax state of its own, started empty; merged in rising order
- *     step (64 tokens)       scores = q * K^T   -> row maxima, exp, sums -> out += p * V
- *       block (16 tokens)    whole for all rows: one micro-kernel call for many rows and blocks
- *                            cut by the causal edge or the window: position by position
+ *     step (64 tokens)       scores = q * K^T -> weights -> out += p * V, in blocks of 16 tokens:
+ *                            attention_fma.h, attention_int8.h, attention_amx.c
  *
- * Why a row's bits depend on nothing but the row: scores are chains over dims, outputs chains over
- *   tokens in rising order, through registers or memory alike (tile.h). Steps and partitions
- *   sit at absolute positions. What a row does not see adds exp(-inf) = 0 to its sum, and is left
- *   out of its output chain, so stale slots cannot leak, whatever they hold.
- * Why partitions: a long decode is split over threads, and merges to the same bits as unsplit.
- * Cost: rows * tokens * head_dim * 2 multiply-adds at 60 to 80 % of the FMA rate. */
+ * Why a row's bits depend on nothing but the row: steps and partitions sit at absolute positions,
+ *   and what a step does to a row depends on the row alone.
+ * Why partitions: a long decode is split over threads, and merges to the same bits as unsplit. */
 #ifndef REFRAIN_KERNELS_CPU_ATTENTION_SIMD_H
 #define REFRAIN_KERNELS_CPU_ATTENTION_SIMD_H
 

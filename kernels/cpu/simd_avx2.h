@@ -88,6 +88,21 @@ INLINE v16 v16_fma(v16 a, v16 b, v16 c)
                   _mm256_fmadd_ps(a.half[1], b.half[1], c.half[1]));
 }
 
+/* sum += a * b where the sum stands. Compilers write it over a and copy, and keep loaded values
+ * which cost no more to load again: 12 sums in 16 registers bear neither. */
+INLINE void v16_add_product(v16 *sum, v16 a, v16 b)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum->half[0]) : "x"(a.half[0]), "x"(b.half[0]));
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum->half[1]) : "x"(a.half[1]), "x"(b.half[1]));
+}
+
+/* The same address, behind which nothing counts as loaded before. */
+INLINE const void *load_again(const void *pointer)
+{
+    __asm__ volatile("" : "+r"(pointer));
+    return pointer;
+}
+
 INLINE v16 v16_mul(v16 a, v16 b)
 {
     return v16_of(_mm256_mul_ps(a.half[0], b.half[0]), _mm256_mul_ps(a.half[1], b.half[1]));
@@ -200,6 +215,35 @@ INLINE __m256 exp_ps(__m256 x)
         _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(power));
     return _mm256_and_ps(p, _mm256_cmp_ps(x, lowest, _CMP_GE_OQ));
+}
+
+/* Whether any lane of a is above its lane of b. */
+INLINE bool v16_any_above(v16 a, v16 b)
+{
+    __m256 low = _mm256_cmp_ps(a.half[0], b.half[0], _CMP_GT_OQ);
+    __m256 high = _mm256_cmp_ps(a.half[1], b.half[1], _CMP_GT_OQ);
+    return _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0;
+}
+
+/* 2^x of eight; see simd.h. */
+INLINE __m256 exp2_ps(__m256 x)
+{
+    const __m256 magic = _mm256_set1_ps(EXP2_MAGIC);
+    x = _mm256_max_ps(x, _mm256_set1_ps(EXP2_LOWEST));
+    __m256 n = _mm256_add_ps(x, magic), r = _mm256_sub_ps(x, _mm256_sub_ps(n, magic));
+    __m256 p = _mm256_set1_ps(EXP2_Q4);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP2_Q3));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP2_Q2));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP2_Q1));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP2_Q0));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
+    __m256i power = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
+}
+
+INLINE v16 v16_exp2(v16 x)
+{
+    return v16_of(exp2_ps(x.half[0]), exp2_ps(x.half[1]));
 }
 
 INLINE v16 v16_exp(v16 x)

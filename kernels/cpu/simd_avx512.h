@@ -60,6 +60,17 @@ INLINE v16 v16_fma(v16 a, v16 b, v16 c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+/* 32 registers: the compiler needs none of the help of simd_avx2.h. */
+INLINE void v16_add_product(v16 *sum, v16 a, v16 b)
+{
+    *sum = _mm512_fmadd_ps(a, b, *sum);
+}
+
+INLINE const void *load_again(const void *pointer)
+{
+    return pointer;
+}
+
 INLINE v16 v16_mul(v16 a, v16 b)
 {
     return _mm512_mul_ps(a, b);
@@ -128,6 +139,26 @@ INLINE v16 v16_load_f16(const uint8_t *halves)
 INLINE v16 v16_load_i8(const uint8_t *bytes)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)bytes)));
+}
+
+INLINE bool v16_any_above(v16 a, v16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
+}
+
+INLINE v16 v16_exp2(v16 x)
+{
+    const v16 magic = _mm512_set1_ps(EXP2_MAGIC);
+    x = _mm512_max_ps(x, _mm512_set1_ps(EXP2_LOWEST));
+    v16 n = _mm512_add_ps(x, magic), r = _mm512_sub_ps(x, _mm512_sub_ps(n, magic));
+    v16 p = _mm512_set1_ps(EXP2_Q4);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP2_Q3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP2_Q2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP2_Q1));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP2_Q0));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    __m512i power = _mm512_slli_epi32(_mm512_castps_si512(n), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), power));
 }
 
 INLINE v16 v16_exp(v16 x)
