@@ -157,7 +157,7 @@ int main(int argc, char **argv)
     const struct rank_model_settings settings = {.path =
                                                      argc > 1 ? argv[1] : model_path(SMOLLM2_FILE),
                                                  .ranks = 1,
-                                                 .backend = {"ref", 1, NULL}};
+                                                 .backend = {.name = "ref", .threads = 1}};
     struct rank_model *model = NULL;
     struct errmsg err = {""};
 
