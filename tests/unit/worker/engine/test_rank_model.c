@@ -5,7 +5,9 @@
 
 static void test_group_limits_bound_every_number_of_a_step(void **state)
 {
-    struct rank_model model = {.config = {.vocab_size = 320, .hidden = 64},
+    struct backend backend = {.kv_format = "a-format-1"};
+    struct rank_model model = {.backend = &backend,
+                               .config = {.vocab_size = 320, .hidden = 64},
                                .groups = {.full_layers = 2},
                                .shard = {.ranks = 2}};
     const struct rank_limits limits = {.rows_max = 32,
@@ -22,6 +24,7 @@ static void test_group_limits_bound_every_number_of_a_step(void **state)
     assert_int_equal(group.reduce_floats_max, 32 * 64);
     assert_int_equal(group.ids_max, 320);
     assert_int_equal(group.blocks_max, 50);
+    assert_string_equal(group.kv_format, "a-format-1");
     assert_int_equal(group.step_deadline_ms, 700);
     assert_int_equal(group.window_blocks_max, 0);
     model.groups = (struct layer_groups){1, 3, 40};
