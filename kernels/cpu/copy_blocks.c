@@ -24,24 +24,17 @@ static void copy_v(uint16_t *to, const uint16_t *from, uint32_t head_dim, uint32
     }
 }
 
-/* Scales, then `rows` vectors of 16 slots: K; or of 16 values, 16 of them behind each other, of
- * which `tokens` are copied: V. */
-static void copy_k_int8(uint8_t *to, const uint8_t *from, uint32_t head_dim, uint32_t tokens)
+/* Scales of the first tokens, then of every vector the part that is theirs: a byte each of K's
+ * vectors of 16 tokens, 16 of V's of 16 tokens x 16 dims. */
+static void copy_int8(uint8_t *to, const uint8_t *from, uint32_t vectors, size_t token_bytes,
+                      uint32_t tokens)
 {
+    const size_t vector_bytes = KV_BLOCK_TOKENS * token_bytes;
     memcpy(to, from, tokens * sizeof(float));
     to += KV_INT8_SCALES_BYTES;
     from += KV_INT8_SCALES_BYTES;
-    for (uint32_t d = 0; d < head_dim; d++, to += KV_BLOCK_TOKENS, from += KV_BLOCK_TOKENS)
-        memcpy(to, from, tokens);
-}
-
-static void copy_v_int8(uint8_t *to, const uint8_t *from, uint32_t head_dim, uint32_t tokens)
-{
-    memcpy(to, from, tokens * sizeof(float));
-    to += KV_INT8_SCALES_BYTES;
-    from += KV_INT8_SCALES_BYTES;
-    for (uint32_t d = 0; d < head_dim; d += 16, to += 16 * KV_BLOCK_TOKENS)
-        memcpy(to, from + (size_t)d * KV_BLOCK_TOKENS, (size_t)tokens * 16);
+    for (; vectors > 0; vectors--, to += vector_bytes, from += vector_bytes)
+        memcpy(to, from, tokens * token_bytes);
 }
 
 static void copy_head(struct kv_pool *pool, uint32_t from, uint32_t to, uint32_t tokens,
@@ -51,8 +44,8 @@ static void copy_head(struct kv_pool *pool, uint32_t from, uint32_t to, uint32_t
     const uint8_t *k_from = cpu_k_tile(pool, from, layer, head);
     const uint8_t *v_from = cpu_v_tile(pool, from, layer, head);
     if (pool->dtype == KV_INT8) {
-        copy_k_int8(k_to, k_from, pool->head_dim, tokens);
-        copy_v_int8(v_to, v_from, pool->head_dim, tokens);
+        copy_int8(k_to, k_from, pool->head_dim, 1, tokens);
+        copy_int8(v_to, v_from, (pool->head_dim + 15) / 16, 16, tokens);
     } else {
         copy_k((uint16_t *)k_to, (const uint16_t *)k_from, pool->head_dim, tokens);
         copy_v((uint16_t *)v_to, (const uint16_t *)v_from, pool->head_dim, tokens);

@@ -20,27 +20,28 @@ INLINE void store_tail(float *y, uint32_t count, v16 v)
         v16_store_some(y, count, v);
 }
 
-INLINE float sum_of_squares(const float *x, uint32_t columns)
+INLINE v16 add_lanes(v16 sum, v16 v, const bool squares)
+{
+    return squares ? v16_fma(v, v, sum) : v16_add(sum, v);
+}
+
+/* Of the values of a row, or of their squares. */
+INLINE float sum_of(const float *x, uint32_t columns, const bool squares)
 {
     v16 sum[2] = {v16_zero(), v16_zero()};
     uint32_t k = 0;
     for (; k + 32 <= columns; k += 32) {
-        UNROLL for (int i = 0; i < 2; i++)
-        {
-            v16 v = v16_load(x + k + i * 16);
-            sum[i] = v16_fma(v, v, sum[i]);
-        }
+        UNROLL for (int i = 0; i < 2; i++) sum[i] =
+            add_lanes(sum[i], v16_load(x + k + i * 16), squares);
     }
-    for (int i = 0; k < columns; k += 16, i++) {
-        v16 v = load_tail(x + k, columns - k);
-        sum[i] = v16_fma(v, v, sum[i]);
-    }
+    for (int i = 0; k < columns; k += 16, i++)
+        sum[i] = add_lanes(sum[i], load_tail(x + k, columns - k), squares);
     return v16_sum_lanes(v16_add(sum[0], sum[1]));
 }
 
 INLINE void rmsnorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y)
 {
-    v16 factor = v16_set1(1 / sqrtf(sum_of_squares(x, columns) / (float)columns + eps));
+    v16 factor = v16_set1(1 / sqrtf(sum_of(x, columns, true) / (float)columns + eps));
     for (uint32_t k = 0; k < columns; k += 16) {
         uint32_t count = columns - k;
         v16 v = v16_mul(load_tail(x + k, count), factor);
@@ -48,26 +49,11 @@ INLINE void rmsnorm_row(const float *x, const float *w, float eps, uint32_t colu
     }
 }
 
-INLINE float sum_of_values(const float *x, uint32_t columns)
-{
-    v16 sum[2] = {v16_zero(), v16_zero()};
-    uint32_t k = 0;
-    for (; k + 32 <= columns; k += 32) {
-        UNROLL for (int i = 0; i < 2; i++)
-        {
-            sum[i] = v16_add(sum[i], v16_load(x + k + i * 16));
-        }
-    }
-    for (int i = 0; k < columns; k += 16, i++)
-        sum[i] = v16_add(sum[i], load_tail(x + k, columns - k));
-    return v16_sum_lanes(v16_add(sum[0], sum[1]));
-}
-
 /* What is left of x stands in y between the passes, so that no lane past the last column counts:
  * there 0 - mean is not 0. */
 INLINE void layernorm_row(const float *x, const float *w, float eps, uint32_t columns, float *y)
 {
-    v16 mean = v16_set1(sum_of_values(x, columns) / (float)columns);
+    v16 mean = v16_set1(sum_of(x, columns, false) / (float)columns);
     for (uint32_t k = 0; k < columns; k += 16)
         store_tail(y + k, columns - k, v16_sub(load_tail(x + k, columns - k), mean));
     rmsnorm_row(y, w, eps, columns, y);

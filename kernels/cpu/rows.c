@@ -11,9 +11,8 @@ struct row_job {
     const float *values; /* bias, sums */
     const float *w;
     float factor, eps; /* factor, cap */
-    uint32_t count;    /* head's dim, columns of all ranks */
+    uint32_t count;    /* columns of all ranks */
     const struct head_copy *copy;
-    const struct cpu_family *family;
 };
 
 static float *row_of(const struct tensor *t, uint32_t row)
@@ -67,23 +66,6 @@ void cpu_softcap(struct backend *b, struct tensor *x, float cap)
 {
     const struct row_job job = {.y = x, .factor = cap};
     cpu_run_rows(b, softcap_rows, &job, x->rows, 1 + x->columns * 8);
-}
-
-static void head_norm_rows(const void *context, uint32_t first, uint32_t end)
-{
-    const struct row_job *job = context;
-    for (uint32_t i = first; i < end; i++) {
-        float *y = row_of(job->y, i);
-        for (float *head = y; head < y + job->y->columns; head += job->count)
-            job->family->rmsnorm_row(head, job->w, job->eps, job->count, head);
-    }
-}
-
-void cpu_head_norm(struct backend *b, struct tensor *x, uint32_t dim, const float *w, float eps)
-{
-    const struct row_job job = {
-        .y = x, .w = w, .eps = eps, .count = dim, .family = cpu_state(b)->family};
-    cpu_run_rows(b, head_norm_rows, &job, x->rows, 1 + x->columns / 4);
 }
 
 /* Only where several ranks share a norm: rows are few, and one thread is enough. */
