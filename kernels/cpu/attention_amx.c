@@ -26,8 +26,6 @@
 
 #define REBASE_ABOVE 256.0f
 #define FLUSH_TO_ZERO 0x8040u /* of MXCSR: denormal weights cost hundreds of cycles each */
-#define LOG2_E 1.44269504f
-#define LN_2 0.693147181f
 #define TILE_VALUES (TILE_MAX_ROWS * TILE_ROW_BYTES / 2) /* bf16 */
 
 /* The family's part of the scratch. */
@@ -55,13 +53,10 @@ INLINE uint16_t *q_row(const struct work *w, uint32_t row)
 /* q * scale as bf16; zeros in rows and dims that pad. */
 static void round_q(const struct work *w)
 {
-    const struct attention_unit *unit = w->unit;
     uint32_t dim = w->attention->head_dim, padded = (w->rows + 15) / 16 * 16;
-    float factor = w->attention->softcap > 0 ? 1 : LOG2_E;
-    const __m512 scale = _mm512_set1_ps(w->attention->scale * factor);
+    const __m512 scale = _mm512_set1_ps(q_scale(w->attention));
     for (uint32_t row = 0; row < padded; row++) {
-        const float *from =
-            unit->q + row / unit->heads * unit->q_stride + (size_t)(row % unit->heads) * dim;
+        const float *from = q_of(w, row);
         for (uint32_t d = 0; d < dim; d += 16) {
             uint32_t count = row >= w->rows ? 0 : dim - d < 16 ? dim - d : 16;
             __m512 q = _mm512_mul_ps(v16_load_some(count > 0 ? from + d : from, count), scale);
@@ -212,18 +207,11 @@ static void weigh_edge_row(const struct work *w, const struct step_scratch *s, u
 {
     const struct span span = span_of(w, w->unit->position + row / w->unit->heads, begin);
     float *scores = s->scores + (size_t)(row % TILE_MAX_ROWS) * STEP;
-    const float cap = w->attention->softcap;
     if (span.first >= span.end) {
         memset(s->p + (size_t)(row % TILE_MAX_ROWS) * STEP, 0, STEP * sizeof(*s->p));
         return;
     }
-    for (uint32_t b = first; b < end; b++) {
-        int at = (int)(b * BLOCK);
-        v16 x = v16_load(scores + at);
-        if (cap > 0)
-            x = v16_mul(soften(x, cap), v16_set1(LOG2_E));
-        v16_store(scores + at, v16_hide(x, (int)span.first - at, (int)span.end - at));
-    }
+    cut_scores(w->attention, scores, span, first, end);
     weigh_row(w, s, row, first, end);
 }
 
@@ -413,8 +401,7 @@ void amx_attend(const struct attention *attention, const struct attention_unit *
         avx512_attend(attention, unit, scratch);
         return;
     }
-    struct work w = work_of(attention, unit, scratch);
-    w.max_unit = LN_2;
+    const struct work w = work_of(attention, unit, scratch);
     unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | FLUSH_TO_ZERO);
     round_q(&w);
@@ -431,8 +418,7 @@ void amx_attend_merge(const struct attention *attention, const struct attention_
         avx512_attend_merge(attention, unit, scratch);
         return;
     }
-    struct work w = work_of(attention, unit, scratch);
-    w.max_unit = LN_2;
+    const struct work w = work_of(attention, unit, scratch);
     unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | FLUSH_TO_ZERO);
     merge_partials(&w);

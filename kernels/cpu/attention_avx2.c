@@ -2,6 +2,7 @@
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd_avx2.h"
 
+#define INT8_KV false
 #include "kernels/cpu/attention_fma.h"
 
 void avx2_attend(const struct attention *attention, const struct attention_unit *unit,

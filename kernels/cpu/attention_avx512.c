@@ -2,6 +2,7 @@
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/simd_avx512.h"
 
+#define INT8_KV false
 #include "kernels/cpu/attention_fma.h"
 
 void avx512_attend(const struct attention *attention, const struct attention_unit *unit,

@@ -11,7 +11,8 @@
  *   (attention_tile.h), and the base by the row's own scores. A token that a row does not see
  *   weighs exactly 0, which adds nothing to a sum; slots behind the unit's last position may hold
  *   anything, even NaN, and are not part of any chain.
- * q lies by groups of TILE_ROWS rows, the last one smaller: [dims][rows of the group]. */
+ * q lies by groups of TILE_ROWS rows, the last one smaller: [dims][rows of the group].
+ * Who includes this defines INT8_KV, a bool: int8 is made f32 always, bf16 for many rows. */
 #ifndef REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 #define REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 
@@ -20,8 +21,6 @@
 #include "kernels/cpu/attention_tile.h"
 
 #define REBASE_ABOVE 8.0f
-#define LOG2_E 1.44269504f
-#define LN_2 0.693147181f
 #define V_PANEL_BYTES (BLOCK / 2 * PAIR_BYTES)
 
 /* The family's part of the scratch. */
@@ -63,20 +62,41 @@ static struct kv_step step_of(const struct work *w, uint32_t begin)
     return s;
 }
 
+/* Of the group that begins at `row`. */
+INLINE uint32_t group_rows(const struct work *w, uint32_t row)
+{
+    return w->rows - row < TILE_ROWS ? w->rows - row : TILE_ROWS;
+}
+
 static void load_q(struct work *w)
 {
-    const struct attention_unit *unit = w->unit;
     const uint32_t dim = w->attention->head_dim;
-    const float scale = w->attention->scale * (w->attention->softcap > 0 ? 1 : LOG2_E);
+    const float scale = q_scale(w->attention);
     for (uint32_t row = 0; row < w->rows; row++) {
-        const float *from =
-            unit->q + row / unit->heads * unit->q_stride + (size_t)(row % unit->heads) * dim;
-        uint32_t first = row / TILE_ROWS * TILE_ROWS, left = w->rows - first;
-        uint32_t rows = left < TILE_ROWS ? left : TILE_ROWS;
+        const float *from = q_of(w, row);
+        uint32_t first = row / TILE_ROWS * TILE_ROWS, rows = group_rows(w, first);
         float *to = w->q + (size_t)first * dim + (row - first);
         for (uint32_t d = 0; d < dim; d++)
             to[(size_t)d * rows] = from[d] * scale;
     }
+}
+
+/* K of a block to [dims][16 tokens] f32, `panel` of V to [16 tokens][16 dims]. */
+INLINE void widen_k(const uint8_t *from, const uint8_t *ahead, uint32_t dims, float *to)
+{
+    if (INT8_KV)
+        widen_k_int8(from, ahead, dims, to);
+    else
+        widen_pairs(from, ahead, (dims + 1) / 2, to);
+}
+
+INLINE void widen_v(const uint8_t *from, const uint8_t *ahead, uint32_t panel, float *to)
+{
+    const size_t at = panel * V_PANEL_BYTES;
+    if (INT8_KV)
+        widen_v_int8(from, ahead, panel, to);
+    else
+        widen_pairs(from + at, ahead + at, BLOCK / 2, to);
 }
 
 /* --- few rows: one group, straight from the pages --------------------------------------------- */
@@ -131,7 +151,8 @@ INLINE void add_few(const int R, const struct work *w, const struct kv_step *s, 
         add_v_pairs(R, 1, w, s, end, p);
 }
 
-/* --- more rows, odd dims, cut blocks: by groups, from f32 ------------------------------------ */
+/* --- more rows, odd dims, cut blocks, int8: by groups, from f32
+ * ------------------------------------ */
 
 /* Scores of the group at `row` against P blocks whose K is wide. */
 INLINE void score_wide(const int R, const int P, const struct work *w, uint32_t row, uint32_t block)
@@ -184,49 +205,39 @@ INLINE void add_v_wide(const int R, const int P, const struct work *w, uint32_t 
         f(TILE_ROWS, __VA_ARGS__);             \
     }
 
-static void score_groups(const struct work *w, uint32_t block, const int P)
+/* All groups against `panels` blocks, one or TILE_WIDTH_MANY. */
+static void score_groups(const struct work *w, uint32_t block, uint32_t panels)
 {
-    const uint32_t whole = w->rows / TILE_ROWS * TILE_ROWS;
-    uint32_t row = 0;
-    for (; row < whole; row += TILE_ROWS) {
-        if (P > 1)
-            score_wide(TILE_ROWS, TILE_WIDTH_MANY, w, row, block);
+    for (uint32_t row = 0; row < w->rows; row += TILE_ROWS) {
+        if (panels > 1)
+            FOR_ROWS(group_rows(w, row), score_wide, TILE_WIDTH_MANY, w, row, block)
         else
-            score_wide(TILE_ROWS, 1, w, row, block);
+            FOR_ROWS(group_rows(w, row), score_wide, 1, w, row, block)
     }
-    if (row < w->rows && P > 1)
-        FOR_ROWS(w->rows - row, score_wide, TILE_WIDTH_MANY, w, row, block)
-    else if (row < w->rows)
-        FOR_ROWS(w->rows - row, score_wide, 1, w, row, block)
 }
 
 static void score_many(const struct work *w, const struct kv_step *s)
 {
-    const uint32_t pairs = (w->attention->head_dim + 1) / 2;
+    const uint32_t dims = w->attention->head_dim;
     for (uint32_t b = s->first, count; b < s->end; b += count) {
         count = s->end - b < TILE_WIDTH_MANY ? 1 : TILE_WIDTH_MANY;
         for (uint32_t p = 0; p < count; p++)
-            widen_pairs(s->k[b + p], s->k_ahead[b + p], pairs,
-                        wide_of(w) + (size_t)p * w->row_floats * PANEL);
-        score_groups(w, b, (int)count);
+            widen_k(s->k[b + p], s->k_ahead[b + p], dims,
+                    wide_of(w) + (size_t)p * w->row_floats * PANEL);
+        score_groups(w, b, count);
     }
 }
 
+/* All groups, `panels` of V from `panel` on: one or TILE_WIDTH_MANY. */
 static void add_groups(const struct work *w, uint32_t token, uint32_t count, uint32_t panel,
-                       const int P)
+                       uint32_t panels)
 {
-    const uint32_t whole = w->rows / TILE_ROWS * TILE_ROWS;
-    uint32_t row = 0;
-    for (; row < whole; row += TILE_ROWS) {
-        if (P > 1)
-            add_v_wide(TILE_ROWS, TILE_WIDTH_MANY, w, row, token, count, panel);
+    for (uint32_t row = 0; row < w->rows; row += TILE_ROWS) {
+        if (panels > 1)
+            FOR_ROWS(group_rows(w, row), add_v_wide, TILE_WIDTH_MANY, w, row, token, count, panel)
         else
-            add_v_wide(TILE_ROWS, 1, w, row, token, count, panel);
+            FOR_ROWS(group_rows(w, row), add_v_wide, 1, w, row, token, count, panel)
     }
-    if (row < w->rows && P > 1)
-        FOR_ROWS(w->rows - row, add_v_wide, TILE_WIDTH_MANY, w, row, token, count, panel)
-    else if (row < w->rows)
-        FOR_ROWS(w->rows - row, add_v_wide, 1, w, row, token, count, panel)
 }
 
 /* Blocks [first, s->end), as far as the unit's last position. */
@@ -236,12 +247,11 @@ static void add_many(const struct work *w, const struct kv_step *s, uint32_t fir
     for (uint32_t panel = 0, width; panel < panels; panel += width) {
         width = panels - panel < TILE_WIDTH_MANY ? 1 : TILE_WIDTH_MANY;
         for (uint32_t p = 0; p < width; p++) {
-            const size_t at = (size_t)(panel + p) * V_PANEL_BYTES;
             float *to = wide_of(w) + (size_t)p * STEP * PANEL;
             for (uint32_t b = first; b < s->end; b++, to += (size_t)BLOCK * PANEL)
-                widen_pairs(s->v[b] + at, s->v_ahead[b] + at, BLOCK / 2, to);
+                widen_v(s->v[b], s->v_ahead[b], panel + p, to);
         }
-        add_groups(w, token, s->tokens - token, panel, (int)width);
+        add_groups(w, token, s->tokens - token, panel, width);
     }
 }
 
@@ -277,21 +287,6 @@ INLINE void weigh_row(const struct work *w, uint32_t row, uint32_t first, uint32
     v16_store(sums, total);
 }
 
-/* Cap the scores of a row, and hide what it does not see. */
-static void cut_row(const struct work *w, uint32_t row, struct span span, uint32_t first,
-                    uint32_t end)
-{
-    float *scores = w->scores + (size_t)row * STEP;
-    const float cap = w->attention->softcap;
-    for (uint32_t b = first; b < end; b++) {
-        int at = (int)(b * BLOCK);
-        v16 s = v16_load(scores + at);
-        if (cap > 0)
-            s = v16_mul(soften(s, cap), v16_set1(LOG2_E));
-        v16_store(scores + at, v16_hide(s, (int)span.first - at, (int)span.end - at));
-    }
-}
-
 static void weigh_rows(const struct work *w, const struct kv_step *s)
 {
     const struct attention_unit *unit = w->unit;
@@ -304,7 +299,7 @@ static void weigh_rows(const struct work *w, const struct kv_step *s)
                 continue;
             }
             if (!whole || w->attention->softcap > 0)
-                cut_row(w, row, span, s->first, s->end);
+                cut_scores(w->attention, w->scores + (size_t)row * STEP, span, s->first, s->end);
             if (s->end - s->first == STEP_BLOCKS)
                 weigh_row(w, row, 0, STEP_BLOCKS);
             else
@@ -318,7 +313,7 @@ static void weigh_rows(const struct work *w, const struct kv_step *s)
 static void run_step(const struct work *w, uint32_t begin)
 {
     const struct kv_step s = step_of(w, begin);
-    if (w->rows > TILE_ROWS || w->attention->head_dim % 2 != 0) {
+    if (INT8_KV || w->rows > TILE_ROWS || w->attention->head_dim % 2 != 0) {
         score_many(w, &s);
         weigh_rows(w, &s);
         add_many(w, &s, s.first);
@@ -346,7 +341,6 @@ INLINE void attend_unit(const struct attention *attention, const struct attentio
                         float *scratch)
 {
     struct work w = work_of(attention, unit, scratch);
-    w.max_unit = LN_2;
     load_q(&w);
     run_partitions(&w, run_steps);
 }
@@ -354,8 +348,7 @@ INLINE void attend_unit(const struct attention *attention, const struct attentio
 INLINE void merge_unit(const struct attention *attention, const struct attention_unit *unit,
                        float *scratch)
 {
-    struct work w = work_of(attention, unit, scratch);
-    w.max_unit = LN_2;
+    const struct work w = work_of(attention, unit, scratch);
     merge_partials(&w);
 }
 

@@ -1,8 +1,9 @@
-/* attention_int8_avx2.c - attention of the AVX2 family over int8 KV (attention_int8.h). */
+/* attention_int8_avx2.c - attention of the AVX2 family over int8 KV (attention_fma.h). */
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/simd_avx2.h"
 
-#include "kernels/cpu/attention_int8.h"
+#define INT8_KV true
+#include "kernels/cpu/attention_fma.h"
 
 void avx2_attend_int8(const struct attention *attention, const struct attention_unit *unit,
                       float *scratch)

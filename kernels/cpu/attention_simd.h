@@ -3,7 +3,7 @@
  *
  *   partition (512 tokens)   softmax state of its own, started empty; merged in rising order
  *     step (64 tokens)       scores = q * K^T -> weights -> out += p * V, in blocks of 16 tokens:
- *                            attention_fma.h, attention_int8.h, attention_amx.c
+ *                            attention_fma.h, attention_amx.c
  *
  * Why a row's bits depend on nothing but the row: steps and partitions sit at absolute positions,
  *   and what a step does to a row depends on the row alone.
@@ -16,6 +16,7 @@
 #include "kernels/cpu/family.h"
 
 #define BLOCK 16
+#define LN_2 0.693147181f
 #define STEP_BLOCKS (STEP / BLOCK) /* STEP: tokens per softmax step, by who includes this */
 
 struct work {
@@ -23,11 +24,10 @@ struct work {
     const struct attention_unit *unit;
     uint32_t rows, row_floats;    /* rows are padded to whole tiles of 16 in the scratch */
     float *q, *out;               /* [rows][row_floats]; out of this partition */
-    float *max, *sum;             /* [rows], of this partition */
+    float *max, *sum;             /* [rows], of this partition; max is a base 2 logarithm */
     float *total;                 /* [rows][row_floats], merged so far, */
     float *total_max, *total_sum; /* and its state */
     float *scores;                /* the rest of the scratch is the family's; here [rows][STEP] */
-    float max_unit;               /* a maximum is a score divided by this */
 };
 
 /* Tokens of a step that a position sees: [first, end) from the step's begin; maybe none. */
@@ -60,7 +60,6 @@ static struct work work_of(const struct attention *attention, const struct atten
         .unit = unit,
         .rows = (uint32_t)unit->positions * unit->heads,
         .row_floats = (uint32_t)attention_row_floats(attention->head_dim),
-        .max_unit = 1,
     };
     size_t rows = (w.rows + 15u) / 16 * 16, matrix = rows * w.row_floats;
     w.q = scratch;
@@ -89,6 +88,14 @@ static const uint8_t *v_tile(const struct work *w, uint32_t block)
     return page(w, block) + w->attention->v_offset + w->unit->kv_head * w->attention->v_tile_bytes;
 }
 
+/* The dims of a row's query, as they came. */
+static const float *q_of(const struct work *w, uint32_t row)
+{
+    const struct attention_unit *unit = w->unit;
+    return unit->q + row / unit->heads * unit->q_stride +
+           (size_t)(row % unit->heads) * w->attention->head_dim;
+}
+
 INLINE void scale_row(float *out, uint32_t floats, float factor)
 {
     v16 f = v16_set1(factor);
@@ -101,6 +108,26 @@ INLINE v16 soften(v16 s, float cap)
 {
     v16 e = v16_exp(v16_mul(s, v16_set1(2 / cap)));
     return v16_sub(v16_set1(cap), v16_div(v16_set1(2 * cap), v16_add(e, v16_set1(1))));
+}
+
+/* Scores are base 2 logarithms: log2(e) is part of q's scale or, with a cap, comes after it. */
+static float q_scale(const struct attention *attention)
+{
+    return attention->scale * (attention->softcap > 0 ? 1 : LOG2_E);
+}
+
+/* Scores of a row in blocks [first, end): cap them, and hide what is not in the span. */
+static void cut_scores(const struct attention *attention, float *scores, struct span span,
+                       uint32_t first, uint32_t end)
+{
+    const float cap = attention->softcap;
+    for (uint32_t b = first; b < end; b++) {
+        int at = (int)(b * BLOCK);
+        v16 s = v16_load(scores + at);
+        if (cap > 0)
+            s = v16_mul(soften(s, cap), v16_set1(LOG2_E));
+        v16_store(scores + at, v16_hide(s, (int)span.first - at, (int)span.end - at));
+    }
 }
 
 /* Blocks of a step that any of the positions low .. high sees, where the high one or the low one
@@ -146,7 +173,7 @@ static void merge_rows(const struct work *w, uint32_t row, const float *max, con
 {
     float keep[16], add[16];
     uint32_t count = w->rows - row < 16 ? w->rows - row : 16;
-    v16 before = v16_load(w->total_max + row), now = v16_load(max), unit = v16_set1(w->max_unit);
+    v16 before = v16_load(w->total_max + row), now = v16_load(max), unit = v16_set1(LN_2);
     v16 highest = v16_max(before, now);
     v16 k = v16_exp(v16_mul(v16_sub(before, highest), unit));
     v16 a = v16_exp(v16_mul(v16_sub(now, highest), unit));

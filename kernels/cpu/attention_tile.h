@@ -100,7 +100,7 @@ INLINE void add_wide(const int R, const int P, const float *from, size_t panel_f
     }
 }
 
-/* Pairs of k of one panel to [2 * pairs][16] f32. */
+/* Pairs of k of one panel to [2 * pairs][16] f32; what comes next lies `ahead`. */
 INLINE void widen_pairs(const uint8_t *from, const uint8_t *ahead, uint32_t pairs, float *to)
 {
     for (; pairs > 0; pairs--, from += PAIR_BYTES, ahead += PAIR_BYTES, to += 2 * PANEL) {
@@ -108,6 +108,30 @@ INLINE void widen_pairs(const uint8_t *from, const uint8_t *ahead, uint32_t pair
         v16_store(to, v16_load_even(from));
         v16_store(to + PANEL, v16_load_odd(from));
     }
+}
+
+/* The same of int8 tiles (family.h), whose integers become f32 exactly and then take their token's
+ * scale. K: [dims][16 tokens]. */
+INLINE void widen_k_int8(const uint8_t *tile, const uint8_t *ahead, uint32_t dims, float *to)
+{
+    const v16 scales = v16_load((const float *)tile);
+    const uint8_t *from = tile + KV_INT8_SCALES_BYTES;
+    for (size_t i = 0; i < KV_INT8_SCALES_BYTES + (size_t)dims * PANEL; i += 64)
+        __builtin_prefetch(ahead + i);
+    for (; dims > 0; dims--, from += PANEL, to += PANEL)
+        v16_store(to, v16_mul(v16_load_i8(from), scales));
+}
+
+/* V: 16 dims, `panel` of them, to [16 tokens][16 dims]. */
+INLINE void widen_v_int8(const uint8_t *tile, const uint8_t *ahead, uint32_t panel, float *to)
+{
+    const float *scales = (const float *)tile;
+    const size_t at = KV_INT8_SCALES_BYTES + (size_t)panel * KV_BLOCK_TOKENS * PANEL;
+    for (size_t i = 0; i < KV_BLOCK_TOKENS * PANEL; i += 64)
+        __builtin_prefetch(ahead + at + i);
+    for (uint32_t t = 0; t < KV_BLOCK_TOKENS; t++)
+        v16_store(to + t * PANEL,
+                  v16_mul(v16_load_i8(tile + at + t * PANEL), v16_broadcast(scales + t)));
 }
 
 #endif

@@ -124,9 +124,7 @@ typedef void (*gemm_fn)(const struct gemm *gemm);
  *   V  [head_dim / 16, up][8] vectors of 16 dims x 2 tokens
  * both in the order of BF16 panels; int8 (KV_INT8 of ops.h):
  *   K  f32 scales [16 tokens], then [head_dim] vectors of 16 tokens
- *   V  f32 scales [16 tokens], then [head_dim / 16, up][16 tokens] vectors of 16 dims
- * The scales are not in the sums: a score is multiplied by its token's of K before it is capped, a
- * weight by its token's of V before it multiplies q's. */
+ *   V  f32 scales [16 tokens], then [head_dim / 16, up][16 tokens] vectors of 16 dims */
 #define KV_INT8_SCALES_BYTES (16 * sizeof(float))
 /* Place of token t's dim d in the values of an int8 tile. */
 #define KV_INT8_K(d, t) ((size_t)(d)*16 + (t))

@@ -20,8 +20,7 @@ static struct tile tile_of(enum tile_kind kind, const struct gemm *g, uint32_t p
     return (struct tile){
         .a = g->x + k,
         .a_stride = g->x_stride,
-        .panel = {g->panel + panel * g->panel_bytes + tile_bytes(kind, k)},
-        .segments = 1,
+        .panel = g->panel + panel * g->panel_bytes + tile_bytes(kind, k),
         .panel_stride = g->panel_bytes,
         .k_end = left < K_BLOCK ? left : K_BLOCK,
         .c = g->y + (size_t)panel * PANEL,

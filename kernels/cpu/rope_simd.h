@@ -78,9 +78,6 @@ INLINE void write_kv(const float *restrict k, const float *restrict v, uint32_t 
         v_tile[d / PANEL * PANEL * PANEL + PAIRED(slot, d % PANEL)] = (uint16_t)values[d];
 }
 
-/* Added to a number below 2^22, it leaves the nearest integer, ties to even, in the low bits. */
-#define ROUND_TO_INTEGER 12582912.0f /* 1.5 * 2^23 */
-
 /* x as KV_INT8 keeps it (ops.h): returns the scale. As integers, bits of |x| are ordered as numbers
  * are, with infinity and NaN above them. */
 INLINE float quantise_kv(const float *restrict x, uint32_t dim, uint8_t *restrict q)
@@ -97,8 +94,7 @@ INLINE float quantise_kv(const float *restrict x, uint32_t dim, uint8_t *restric
     bool finite = largest_bits < 0x7f800000u, zeros = largest < KV_INT8_SMALLEST;
     float inverse = zeros || !finite ? 0 : 127 / largest;
     for (uint32_t d = 0; d < dim; d++) {
-        float rounded =
-            x[d] * inverse + ROUND_TO_INTEGER; /* of a NaN: any byte, its scale is NaN */
+        float rounded = x[d] * inverse + ROUND_MAGIC; /* of a NaN: any byte, its scale is NaN */
         uint32_t bits;
         memcpy(&bits, &rounded, sizeof(bits));
         q[d] = (uint8_t)bits;

@@ -19,7 +19,7 @@
  * ours with a relative error of 1.1e-8; ln 2 in two parts keeps r exact. */
 #define EXP_LOWEST (-87.3f)
 #define EXP_HIGHEST 88.3f
-#define EXP_LOG2_E 0x1.715476p0f
+#define LOG2_E 0x1.715476p0f
 #define EXP_LN2_HIGH 0x1.62e4p-1f
 #define EXP_LN2_LOW 0x1.7f7d1cp-20f
 #define EXP_Q4 0x1.6d113cp-10f
@@ -28,13 +28,15 @@
 #define EXP_Q1 0x1.5554dcp-3f
 #define EXP_Q0 0.5f
 
+/* Added to a number below 2^22, it leaves the nearest integer, ties to even, in the low bits. */
+#define ROUND_MAGIC 12582912.0f /* 1.5 * 2^23 */
+
 /* 2^x, to 2e-7 of it, for -126 <= x < 127; below, less than 1e-37, and exactly 0 from -127 down, so
  * that a masked score of -inf weighs nothing.
  * x = n + r, |r| <= 1/2; 2^r = 1 + r q(r) with q of degree 4, a minimax fit of ours with a relative
- * error of 9.1e-8. Adding 1.5 * 2^23 rounds to n and leaves it in the sum's low bits, from where an
- * integer addition brings it to the exponent. */
+ * error of 9.1e-8. ROUND_MAGIC leaves n in the low bits, from where an integer addition brings it
+ * to the exponent. */
 #define EXP2_LOWEST (-127.0f)
-#define EXP2_MAGIC 12582912.0f
 #define EXP2_Q4 0x1.5bba0cp-10f
 #define EXP2_Q3 0x1.3cea88p-7f
 #define EXP2_Q2 0x1.c6b752p-5f

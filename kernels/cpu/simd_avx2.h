@@ -200,7 +200,7 @@ INLINE __m256 exp_ps(__m256 x)
 {
     const __m256 lowest = _mm256_set1_ps(EXP_LOWEST);
     __m256 clamped = _mm256_min_ps(_mm256_max_ps(x, lowest), _mm256_set1_ps(EXP_HIGHEST));
-    __m256 n = _mm256_round_ps(_mm256_mul_ps(clamped, _mm256_set1_ps(EXP_LOG2_E)),
+    __m256 n = _mm256_round_ps(_mm256_mul_ps(clamped, _mm256_set1_ps(LOG2_E)),
                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(EXP_LN2_HIGH), clamped);
     r = _mm256_fnmadd_ps(n, _mm256_set1_ps(EXP_LN2_LOW), r);
@@ -228,7 +228,7 @@ INLINE bool v16_any_above(v16 a, v16 b)
 /* 2^x of eight; see simd.h. */
 INLINE __m256 exp2_ps(__m256 x)
 {
-    const __m256 magic = _mm256_set1_ps(EXP2_MAGIC);
+    const __m256 magic = _mm256_set1_ps(ROUND_MAGIC);
     x = _mm256_max_ps(x, _mm256_set1_ps(EXP2_LOWEST));
     __m256 n = _mm256_add_ps(x, magic), r = _mm256_sub_ps(x, _mm256_sub_ps(n, magic));
     __m256 p = _mm256_set1_ps(EXP2_Q4);

@@ -148,7 +148,7 @@ INLINE bool v16_any_above(v16 a, v16 b)
 
 INLINE v16 v16_exp2(v16 x)
 {
-    const v16 magic = _mm512_set1_ps(EXP2_MAGIC);
+    const v16 magic = _mm512_set1_ps(ROUND_MAGIC);
     x = _mm512_max_ps(x, _mm512_set1_ps(EXP2_LOWEST));
     v16 n = _mm512_add_ps(x, magic), r = _mm512_sub_ps(x, _mm512_sub_ps(n, magic));
     v16 p = _mm512_set1_ps(EXP2_Q4);
@@ -165,7 +165,7 @@ INLINE v16 v16_exp(v16 x)
 {
     const v16 lowest = _mm512_set1_ps(EXP_LOWEST);
     v16 clamped = _mm512_min_ps(_mm512_max_ps(x, lowest), _mm512_set1_ps(EXP_HIGHEST));
-    v16 n = _mm512_roundscale_ps(_mm512_mul_ps(clamped, _mm512_set1_ps(EXP_LOG2_E)),
+    v16 n = _mm512_roundscale_ps(_mm512_mul_ps(clamped, _mm512_set1_ps(LOG2_E)),
                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     v16 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_HIGH), clamped);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_LOW), r);

@@ -2,10 +2,10 @@
  *
  *   c[r][16 p + j]  (+)=  sum over k of  a[r][k] * panel[p][k][j]
  *
- * Written for v16: include simd_avx2.h or simd_avx512.h first. Matmul with float weights, K * q and
- * p * V are all this loop. The sum of one c element is one chain of FMAs in the order of k,
- * whatever R, P and the cut of k into segments are: that is the whole argument for promise 2. 8 or
- * more chains hide the FMA's latency, so few rows take more panels. */
+ * Written for v16: include simd_avx2.h or simd_avx512.h first. Matmul with float weights and
+ * adapters are this loop. The sum of one c element is one chain of FMAs in the order of k, whatever
+ * R and P are: that is the whole argument for promise 2. 8 or more chains hide the FMA's latency,
+ * so few rows take more panels. */
 #ifndef REFRAIN_KERNELS_CPU_TILE_H
 #define REFRAIN_KERNELS_CPU_TILE_H
 
@@ -13,20 +13,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum tile_kind { TILE_BF16, TILE_F16, TILE_F32, TILE_I8 };
+enum tile_kind { TILE_BF16, TILE_F16, TILE_F32 };
 
 #define TILE_PANELS 4
 
 struct tile {
-    const float *a; /* k of segment s stands at column s * k_end + k */
+    const float *a;
     size_t a_stride;
-    /* Panel p of segment s starts at panel[s] + p * panel_stride; or, where panels lie anywhere
-     * (`scattered`, one segment), at panel[p]. */
-    const uint8_t *panel[TILE_PANELS];
+    const uint8_t *panel; /* the first of them, panel_stride bytes apart */
     size_t panel_stride;
-    bool scattered;
-    uint32_t segments;       /* <= TILE_PANELS */
-    uint32_t k_first, k_end; /* k of every segment that are summed */
+    uint32_t k_end; /* k that are summed */
     float *c;
     size_t c_stride;
     bool add; /* sums start from c, else from 0 */
@@ -35,15 +31,7 @@ struct tile {
 /* Bytes of k values of 16 outputs; a k of BF16 is half of a pair. */
 INLINE size_t tile_bytes(enum tile_kind kind, uint32_t k)
 {
-    return kind == TILE_BF16  ? (size_t)(k / 2) * 64
-           : kind == TILE_I8  ? (size_t)k * 16
-           : kind == TILE_F16 ? (size_t)k * 32
-                              : (size_t)k * 64;
-}
-
-INLINE const uint8_t *tile_panel(const struct tile *t, uint32_t segment, uint32_t panel)
-{
-    return t->scattered ? t->panel[panel] : t->panel[segment] + panel * t->panel_stride;
+    return kind == TILE_BF16 ? (size_t)(k / 2) * 64 : (size_t)k * (kind == TILE_F16 ? 32 : 64);
 }
 
 enum tile_half { TILE_EVEN, TILE_ODD };
@@ -58,7 +46,6 @@ INLINE void tile_step(enum tile_kind kind, enum tile_half half, const int R, con
     {
         v16 v = kind == TILE_F32   ? v16_load((const float *)(w[p] + at))
                 : kind == TILE_F16 ? v16_load_f16(w[p] + at)
-                : kind == TILE_I8  ? v16_load_i8(w[p] + at)
                 : half == TILE_ODD ? v16_load_odd(w[p] + at)
                                    : v16_load_even(w[p] + at);
         UNROLL for (int r = 0; r < R; r++)
@@ -70,19 +57,15 @@ INLINE void tile_step(enum tile_kind kind, enum tile_half half, const int R, con
     }
 }
 
-INLINE void tile_segment(enum tile_kind kind, const int R, const int P, const struct tile *t,
-                         const uint8_t *const w[TILE_PANELS], const float *a,
-                         v16 sum[TILE_ROWS][TILE_PANELS])
+INLINE void tile_sum(enum tile_kind kind, const int R, const int P, const struct tile *t,
+                     const uint8_t *const w[TILE_PANELS], const float *a,
+                     v16 sum[TILE_ROWS][TILE_PANELS])
 {
-    uint32_t k = t->k_first;
+    uint32_t k = 0;
     if (kind != TILE_BF16) {
         for (; k < t->k_end; k++)
             tile_step(kind, TILE_EVEN, R, P, w, tile_bytes(kind, k), a + k, t->a_stride, sum);
         return;
-    }
-    if (k % 2 != 0 && k < t->k_end) {
-        tile_step(kind, TILE_ODD, R, P, w, tile_bytes(kind, k), a + k, t->a_stride, sum);
-        k++;
     }
     for (; k + 2 <= t->k_end; k += 2) {
         size_t at = tile_bytes(kind, k);
@@ -118,12 +101,9 @@ INLINE void tile_multiply(enum tile_kind kind, const int R, const int P, const s
     v16 sum[TILE_ROWS][TILE_PANELS];
     float *c = t->c + row * t->c_stride + panel * 16;
     tile_start(R, P, t, c, sum);
-    const float *a = t->a + row * t->a_stride;
-    for (uint32_t s = 0; s < t->segments; s++, a += t->k_end) {
-        const uint8_t *w[TILE_PANELS];
-        UNROLL for (int p = 0; p < P; p++) w[p] = tile_panel(t, s, panel + (uint32_t)p);
-        tile_segment(kind, R, P, t, w, a, sum);
-    }
+    const uint8_t *w[TILE_PANELS];
+    UNROLL for (int p = 0; p < P; p++) w[p] = t->panel + (panel + (uint32_t)p) * t->panel_stride;
+    tile_sum(kind, R, P, t, w, t->a + row * t->a_stride, sum);
     UNROLL for (int r = 0; r < R; r++)
     {
         UNROLL for (int p = 0; p < P; p++)
