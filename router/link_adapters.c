@@ -78,17 +78,17 @@ static void adapter_free(struct worker_links *links, struct link_adapter *adapte
 /* Is there room for one more? The first that is away makes it. */
 static bool make_room(struct worker_links *links)
 {
+    if (links->adapters_count < LINK_ADAPTERS_MAX)
+        return true;
     LIST_FOR(item, &links->adapters)
     {
         struct link_adapter *adapter = LIST_ENTRY(item, struct link_adapter, link);
-        if (links->adapters_count < LINK_ADAPTERS_MAX)
-            return true;
         if (adapter->state == ADAPTER_AWAY) {
             adapter_free(links, adapter);
             return true;
         }
     }
-    return links->adapters_count < LINK_ADAPTERS_MAX;
+    return false;
 }
 
 void link_adapters_free(struct worker_links *links)

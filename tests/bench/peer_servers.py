@@ -120,18 +120,20 @@ class Refrain(Server):
     """`refrain up` with one group; it names its own port."""
 
     def __init__(self, name, build, model_file, flags):
-        super().__init__(name, [os.path.join(build, "refrain"), "up", "--model", model_file,
-                                "--port", "0", "--groups", "1", *flags])
+        super().__init__(name, None)
         self.model = os.path.basename(model_file).removesuffix(".gguf")
+        self.settings = build, model_file, ["--groups", "1", *flags]
+        self.cluster = None
 
     def spawn(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log,
-                                        text=True)
-        line = self.process.stdout.readline()
-        if not line.startswith("ready "):
-            self.stop()
-            raise SystemExit(f"{self.name} did not start: see {self.log.name}")
-        self.url = line.split()[1]
+        self.cluster = serve.Cluster(*self.settings)
+        self.process, self.url = self.cluster.process, self.cluster.url
+
+    def stop(self):
+        if self.cluster:
+            self.cluster.__exit__()
+            self.cluster = None
+        super().stop()
 
     def check_same(self, what, text):
         if self.said.setdefault(what, text) != text:

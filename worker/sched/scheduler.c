@@ -292,7 +292,8 @@ uint32_t scheduler_chunk_rows(const struct scheduler *s, const struct sequence *
     struct chunk_limits limits = {scheduler_budget(s), BLOCK_TOKENS};
 
     if (s->work_max > 0) {
-        uint32_t rows = step_time_rows(&s->time, computed, s->work_max - s->work, UINT32_MAX);
+        uint32_t rows =
+            step_time_rows(&s->time, computed, s->work_max - s->work, limits.step_tokens);
         if (rows < BLOCK_TOKENS && s->work == s->decodes_work)
             rows = BLOCK_TOKENS; /* somebody goes on, however deep it is */
         if (rows < limits.step_tokens) {
