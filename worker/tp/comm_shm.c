@@ -1,16 +1,19 @@
 /* comm_shm.c - collectives over the group's shared memory.
  *
- *   operation n, piece by piece, on every rank:
- *     copy own values into own slot n % 2 --> post n --> wait until all have posted n
- *     --> values = slot of rank 0 + slot of rank 1 + ...
+ *   operation n, on every rank:
+ *     copy own values into own slot n % 2 --> post n --> wait until all have posted n --> read
  *
- * One-shot: every rank reads all slots and adds in rank order, so all ranks hold the same bits.
+ *   sum of few values, one operation:   slot of rank 0 + slot of rank 1 + ...
+ *   sum of many, two:                    the same, but each rank adds up its own share of them, and
+ *                                        operation n + 1 hands the shares round
+ *
+ * Sums go in rank order, so all ranks hold the same bits, and both ways the same ones.
  * Why two slots and no second barrier: who writes slot n % 2 again does so in operation n + 2, and
  * has by then seen everybody post n + 1, which each did after it had read all of operation n. A
  * gather's senders wait for nobody, so every operation first makes sure that all have posted n - 1;
  * after an all-reduce that is one load per rank.
- * Cost: two ranks on two cores 0.3 microseconds for 2304 bytes, 10 for 64 KiB.
- * Why not two-shot (each rank sums a part): within a tenth at these sizes, see README.md. */
+ * Cost: two ranks on two cores 0.3 microseconds for 2304 bytes, 10 for 64 KiB. In one operation
+ * each of R ranks reads R times the values, in two it reads them twice and waits once more. */
 #include <string.h>
 
 #include "proto/base/assert.h"
@@ -20,6 +23,8 @@
 
 #define DEADLINE_DEFAULT_MS 2000u
 #define SUM_FLOATS 2048u /* added up at once: stays in the first-level cache */
+#define SHARES_FLOATS \
+    32768u /* from here on ranks share the sum: 8 ranks on 2 cores gain nothing below */
 
 /* All ranks have posted operation `n`. */
 static int wait_all(struct comm *comm, struct group *group, uint32_t n, const char *what)
@@ -32,25 +37,28 @@ static int wait_all(struct comm *comm, struct group *group, uint32_t n, const ch
     return 0;
 }
 
-/* Publish `count` values as the next operation, whose number is returned in *ret_n. */
-static int post_values(struct comm *comm, struct group *group, const float *values, size_t count,
-                       const char *what, uint32_t *ret_n)
+/* Publish `count` values at `at` of the slot as the next operation, whose number is returned in
+ * *ret_n. */
+static int post_values(struct comm *comm, struct group *group, const float *values, size_t at,
+                       size_t count, const char *what, uint32_t *ret_n)
 {
     int r = wait_all(comm, group, group->collectives, what);
     if (r < 0)
         return r;
     uint32_t n = ++group->collectives;
     if (count > 0)
-        memcpy(group_reduce_slot(group, comm->rank, n % 2), values, count * sizeof(float));
+        memcpy(group_reduce_slot(group, comm->rank, n % 2) + at, values, count * sizeof(float));
     group_post(&group->header->rank[comm->rank].reduced, n);
     *ret_n = n;
     return 0;
 }
 
-static void sum_in_rank_order(const struct group *group, uint32_t slot, float *values, size_t count)
+/* values = sum of the slots' floats [first, end). */
+static void sum_in_rank_order(const struct group *group, uint32_t slot, size_t first, size_t end,
+                              float *values)
 {
-    for (size_t at = 0; at < count; at += SUM_FLOATS) {
-        size_t n = count - at < SUM_FLOATS ? count - at : SUM_FLOATS;
+    for (size_t at = first; at < end; at += SUM_FLOATS) {
+        size_t n = end - at < SUM_FLOATS ? end - at : SUM_FLOATS;
         float *to = values + at;
         memcpy(to, group_reduce_slot(group, 0, slot) + at, n * sizeof(float));
         for (uint32_t rank = 1; rank < group->ranks; rank++) {
@@ -61,21 +69,60 @@ static void sum_in_rank_order(const struct group *group, uint32_t slot, float *v
     }
 }
 
+/* Where rank's share of `count` values starts; that of rank `ranks` is their end. */
+static size_t share_start(size_t count, uint32_t rank, uint32_t ranks)
+{
+    return count * rank / ranks;
+}
+
+/* The second operation of a sum: own share is told, the others' are read. */
+static int exchange_shares(struct comm *comm, struct group *group, float *values, size_t count)
+{
+    size_t first = share_start(count, comm->rank, comm->ranks);
+    size_t end = share_start(count, comm->rank + 1, comm->ranks);
+    uint32_t operation = 0;
+    int r = post_values(comm, group, values + first, first, end - first, "all-reduce", &operation);
+    if (r == 0)
+        r = wait_all(comm, group, operation, "all-reduce");
+    if (r < 0)
+        return r;
+    for (uint32_t rank = 0; rank < comm->ranks; rank++) {
+        if (rank == comm->rank)
+            continue;
+        first = share_start(count, rank, comm->ranks);
+        end = share_start(count, rank + 1, comm->ranks);
+        memcpy(values + first, group_reduce_slot(group, rank, operation % 2) + first,
+               (end - first) * sizeof(float));
+    }
+    return 0;
+}
+
+/* At most as many values as fit a slot. */
+static int reduce_piece(struct comm *comm, struct group *group, float *values, size_t count)
+{
+    uint32_t operation = 0;
+    int r = post_values(comm, group, values, 0, count, "all-reduce", &operation);
+    if (r == 0)
+        r = wait_all(comm, group, operation, "all-reduce");
+    if (r < 0)
+        return r;
+    if (count < SHARES_FLOATS) {
+        sum_in_rank_order(group, operation % 2, 0, count, values);
+        return 0;
+    }
+    sum_in_rank_order(group, operation % 2, share_start(count, comm->rank, comm->ranks),
+                      share_start(count, comm->rank + 1, comm->ranks), values);
+    return exchange_shares(comm, group, values, count);
+}
+
 static int shm_all_reduce_sum(struct comm *comm, float *values, size_t count)
 {
     struct group *group = comm->state;
     size_t piece = group->header->reduce_floats;
-    for (size_t at = 0; at < count; at += piece) {
-        size_t n = count - at < piece ? count - at : piece;
-        uint32_t operation = 0;
-        int r = post_values(comm, group, values + at, n, "all-reduce", &operation);
-        if (r == 0)
-            r = wait_all(comm, group, operation, "all-reduce");
-        if (r < 0)
-            return r;
-        sum_in_rank_order(group, operation % 2, values + at, n);
-    }
-    return 0;
+    int r = 0;
+    for (size_t at = 0; at < count && r == 0; at += piece)
+        r = reduce_piece(comm, group, values + at, count - at < piece ? count - at : piece);
+    return r;
 }
 
 /* Values [at, at + count) of a [rows, width] matrix go to columns `column`.. of rows of `stride`.
@@ -117,7 +164,7 @@ static int shm_gather_columns(struct comm *comm, const float *part, uint32_t row
     for (size_t at = 0; at < most; at += piece) {
         uint32_t operation = 0;
         size_t n = piece_of(own, at, piece);
-        int r = post_values(comm, group, n > 0 ? part + at : NULL, n, "gather", &operation);
+        int r = post_values(comm, group, n > 0 ? part + at : NULL, 0, n, "gather", &operation);
         if (r == 0 && comm->rank == 0)
             r = wait_all(comm, group, operation, "gather");
         if (r < 0)

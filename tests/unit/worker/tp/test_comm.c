@@ -11,10 +11,12 @@
 #include "worker/tp/comm.h"
 
 #define DEADLINE_MS 20000u
-#define SLOT_FLOATS 4096u /* small, so that the bigger ones are cut */
+#define SLOT_FLOATS 40960u /* small, so that the bigger ones are cut */
 
-static const size_t counts[] = {1, 63, 576, 4096, 4097, 20000};
+/* On both sides of 32768, from where on ranks share a sum; cut pieces of both kinds. */
+static const size_t counts[] = {1, 63, 576, 32767, 32768, 40961, 90001};
 #define COUNTS (sizeof(counts) / sizeof(counts[0]))
+#define COUNT_MAX 90001u
 
 /* Values whose sum depends on the order of the additions. */
 static float value_of(uint32_t rank, size_t i, uint32_t turn)
@@ -47,7 +49,7 @@ static struct comm *open_comm(struct group *group)
 static int reduce_all_counts(struct group *group, void *user)
 {
     struct comm *comm = open_comm(group);
-    float *values = mem_calloc(20000, sizeof(*values));
+    float *values = mem_calloc(COUNT_MAX, sizeof(*values));
     int wrong = 0;
     for (uint32_t turn = 0; turn < 30 && wrong == 0; turn++) {
         size_t count = counts[turn % COUNTS];
