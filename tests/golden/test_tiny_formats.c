@@ -2,7 +2,9 @@
  * weights as 8-bit floats with scales. The GGUFs hold the same numbers, so the golden logits hold.
  */
 #include <cmocka.h>
+#include <errno.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/golden/tiny.h"
 #include "tests/golden/tiny_gguf.h"
@@ -340,12 +342,33 @@ static void test_the_text_part_of_a_model_that_sees_images_gives_the_golden_logi
     free_tiny(&tiny);
 }
 
+/* --- refused --------------------------------------------------------------------------------- */
+
+static void test_a_head_that_the_config_has_and_the_weights_lack_is_missed(void **state)
+{
+    const struct check_settings settings = {.model = folder, .backend = "ref"};
+    json_t *config = golden_read_json(SHARED_DIR "/golden/tiny/gemma3/config.json");
+    char *path = mem_printf("%s/model.safetensors", folder);
+    struct check *check = NULL;
+    struct errmsg err = {""};
+    (void)state;
+    assert_int_equal(symlink(SHARED_DIR "/golden/tiny/gemma3/model.safetensors", path), 0);
+    assert_int_equal(json_object_set_new(config, "tie_word_embeddings", json_false()), 0);
+    write_config(config, folder, NULL);
+    assert_int_equal(check_open(&settings, &check, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "there is no lm_head"));
+    clean();
+    mem_free(path);
+    json_decref(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_family_as_a_gguf_gives_the_golden_logits),
         cmocka_unit_test(test_8_bit_floats_are_their_codes_times_their_scales),
         cmocka_unit_test(test_the_text_part_of_a_model_that_sees_images_gives_the_golden_logits),
+        cmocka_unit_test(test_a_head_that_the_config_has_and_the_weights_lack_is_missed),
     };
     json_t *there = golden_read_json(SHARED_DIR "/golden/tiny/llama/golden.json");
     if (there == NULL) {

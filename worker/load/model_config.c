@@ -428,12 +428,15 @@ static bool has_role(const struct model_source *source, const struct model_confi
 static void read_features(struct config_keys *keys, const struct model_source *source,
                           struct model_config *c)
 {
-    bool stated = config_bool(keys, NAME("tie_word_embeddings", NULL), false);
+    const struct config_name tie = NAME("tie_word_embeddings", NULL);
+    bool stated = config_bool(keys, tie, false), denied = !config_bool(keys, tie, true);
     bool biased = config_bool(keys, NAME("attention_bias", NULL), false);
     bool ffn_biased = config_bool(keys, NAME("mlp_bias", NULL), false);
     bool gate = has_role(source, c, TENSOR_GATE);
     if (stated || !has_role(source, c, TENSOR_HEAD))
         c->features |= MODEL_TIED;
+    if (denied && model_has(c, MODEL_TIED))
+        config_fail(keys, -EINVAL, "'tie_word_embeddings' is false, but there is no lm_head");
     if (has_role(source, c, TENSOR_QKV))
         c->features |= MODEL_FUSED_QKV;
     if (has_role(source, c, TENSOR_GATE_UP) && !gate)
