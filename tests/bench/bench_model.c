@@ -7,8 +7,9 @@
  *
  * tokens_per_s and gops or gb_s are of the median run. Limits, measured first and printed as lines
  * of their own: read_gb_s, all threads reading 512 MiB; matmul_gops, op_matmul of 512 rows with one
- * cached matrix of the same type. `share` is gb_s / read_gb_s for decode, gops / matmul_gops for
- * prefill. Decode steps have random contexts of equal length. */
+ * cached matrix of the same type. `share` is the greater of gb_s / read_gb_s and gops /
+ * matmul_gops: no step can be sooner done than either, and attention, which multiplies floats, is
+ * counted as if it were as fast as matmul. Decode steps have random contexts of equal length. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,9 +170,21 @@ static double layer_products(const struct rank_model *model)
     return sum;
 }
 
+/* Of one token in attention to `seen` tokens. */
+static double attention_products(const struct rank_model *model, double seen)
+{
+    const struct model_config *config = &model->config;
+    return 2.0 * config->layers * config->q_heads * config->head_dim * seen;
+}
+
+static double head_products(const struct rank_model *model)
+{
+    const struct weight *head = model->weights->head;
+    return (double)op_weight_rows(head) * op_weight_columns(head);
+}
+
 static void measure_prefill(struct bench *bench, uint32_t tokens)
 {
-    const struct model_config *config = &bench->model->config;
     double seconds[RUNS_MAX];
     for (int run = 0; run < bench->runs; run++) {
         uint64_t start = clock_ns();
@@ -179,8 +192,8 @@ static void measure_prefill(struct bench *bench, uint32_t tokens)
         seconds[run] = seconds_since(start);
     }
     double s = median(seconds, bench->runs);
-    double attention = 2.0 * config->layers * config->q_heads * config->head_dim * (tokens / 2.0);
-    double gops = 2e-9 * tokens * (layer_products(bench->model) + attention) / s;
+    double products = layer_products(bench->model) + attention_products(bench->model, tokens / 2.0);
+    double gops = 2e-9 * tokens * products / s;
     printf("prefill,1,%u,%.1f,%.2f,%.1f,,%.2f\n", tokens, tokens / s, s * 1e3, gops,
            gops / bench->matmul_gops);
     (void)fflush(stdout);
@@ -199,9 +212,12 @@ static void measure_decode(struct bench *bench, uint32_t batch, uint32_t context
     double s = median(seconds, steps);
     double kv = (double)rank_model_block_bytes(bench->model) / KV_BLOCK_TOKENS;
     double bytes = (double)bench->model->weights->bytes + batch * (double)context * kv;
-    double gb_s = 1e-9 * bytes / s;
-    printf("decode,%u,%u,%.1f,%.2f,,%.2f,%.2f\n", batch, context, batch / s, s * 1e3, gb_s,
-           gb_s / bench->read_gb_s);
+    double products = layer_products(bench->model) + attention_products(bench->model, context) +
+                      head_products(bench->model);
+    double gb_s = 1e-9 * bytes / s, gops = 2e-9 * batch * products / s;
+    double read = gb_s / bench->read_gb_s, multiplied = gops / bench->matmul_gops;
+    printf("decode,%u,%u,%.1f,%.2f,%.1f,%.2f,%.2f\n", batch, context, batch / s, s * 1e3, gops,
+           gb_s, read > multiplied ? read : multiplied);
     (void)fflush(stdout);
 }
 

@@ -113,13 +113,14 @@ def _event(answer, event, stamp):
     answer.cached_tokens = details.get("cached_tokens") or answer.cached_tokens
 
 
-async def ask(url, messages, tokens, on_piece=None, stop=None, model="default"):
+async def ask(url, messages, tokens, on_piece=None, stop=None, model="default", **members):
     """The Answer of `tokens` greedy tokens. `on_piece(bytes)` sees what comes; when the asyncio.Event
-    `stop` is set the connection is closed, and what has come is the answer (without counts)."""
+    `stop` is set the connection is closed, and what has come is the answer (without counts).
+    `members` are more of the request."""
     address = urllib.parse.urlsplit(url)
     body = {"model": model, "messages": messages, "max_tokens": tokens, "min_tokens": tokens,
             "temperature": 0, "ignore_eos": True, "stream": True,
-            "stream_options": {"include_usage": True}}
+            "stream_options": {"include_usage": True}, **members}
     answer, raw = Answer(), []
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     answer.sent = time.monotonic()

