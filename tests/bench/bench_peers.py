@@ -97,8 +97,9 @@ def batch(args, table):
     for many, sizes in ((False, (4, 16)), (True, (32,))):
         with serving([peer_servers.refrain(args), *peer_servers.peers(args, many)]) as servers:
             rows = alternate(servers, args.runs, peer_rows.batch, sizes)
+            rows |= alternate(servers, args.runs, peer_rows.sampled, sizes)
         for row, values in rows.items():
-            table.row(row, "tokens/s", values, ratio=1.5 if row == "batch_4" else 2)
+            table.row(row, "tokens/s", values, ratio=1.5 if row.endswith("_4") else 2)
 
 
 def turn(args, table):

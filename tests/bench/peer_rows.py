@@ -75,20 +75,25 @@ def decode(server, text, _):
     return rows
 
 
-def batch(server, text, number, sizes=BATCHES):
+def batch(server, text, number, sizes=BATCHES, name="batch", **members):
     """Tokens per second of all streams while all of them decode."""
     rows = {}
     for size in sizes:
         answers = run(http_stream.in_turn(
-            [ask(server, text.prompt(BATCH_PROMPT, "batch", size, number, i), DECODE_TOKENS)
+            [ask(server, text.prompt(BATCH_PROMPT, name, size, number, i), DECODE_TOKENS, **members)
              for i in range(size)], size))
         opens = max(a.stamps[0] for a in answers)
         closes = min(a.stamps[-1] for a in answers)
         assert closes > opens, "the streams did not run at the same time"
         assert all(a.decode_rate > 0 for a in answers)
-        rows[f"batch_{size}"] = sum(sum(opens < at <= closes for at in a.stamps) *
+        rows[f"{name}_{size}"] = sum(sum(opens < at <= closes for at in a.stamps) *
                                     a.tokens_per_event for a in answers) / (closes - opens)
     return rows
+
+
+def sampled(server, text, number, sizes=BATCHES):
+    """The same as most chat clients ask for it."""
+    return batch(server, text, number, sizes, "batch_sampled", temperature=0.7, top_p=0.9, seed=1)
 
 
 async def _chat(server, text, number, chat):

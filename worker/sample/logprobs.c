@@ -35,23 +35,19 @@ static void insert(struct sample_result *result, const float *logits, uint32_t i
 }
 
 /* Of result->id; log of the sum of all weights. */
-static double fill_chosen(const float *logits, uint32_t vocab_size, float max, double *weights,
+static double fill_chosen(const float *logits, uint32_t vocab_size, float max, float *weights,
                           struct sample_result *result)
 {
-    double sum = 0;
-
     ASSERT(result->id < vocab_size);
     weight_fill(logits, vocab_size, max, 1, weights);
-    for (uint32_t i = 0; i < vocab_size; i++)
-        sum += weights[i];
-    double log_sum = log(sum);
+    double log_sum = log(weight_sum(weights, vocab_size));
     result->logprob = logprob(logits[result->id], max, log_sum);
     result->rank = rank_of(logits, vocab_size, result->id);
     return log_sum;
 }
 
 void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t top,
-                   double *weights, struct select_bins *bins, struct sample_result *result)
+                   float *weights, struct select_bins *bins, struct sample_result *result)
 {
     double log_sum = fill_chosen(logits, vocab_size, max, weights, result);
 
@@ -61,18 +57,16 @@ void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t
         top = vocab_size;
     if (top == 0)
         return;
-    struct cut cut = select_best(logits, vocab_size, top, bins);
-    uint32_t ties = cut.ties;
-    for (uint32_t i = 0; i < vocab_size; i++)
-        if (select_keeps(&cut, logits[i], &ties))
-            insert(result, logits, i);
-    ASSERT(result->top_count == top);
+    uint32_t ids[SAMPLE_LOGPROBS_MAX];
+    select_best(logits, vocab_size, top, bins, ids);
+    for (uint32_t i = 0; i < top; i++)
+        insert(result, logits, ids[i]);
     for (uint32_t i = 0; i < top; i++)
         result->top_logprobs[i] = logprob(logits[result->top_ids[i]], max, log_sum);
 }
 
 void logprobs_fill_named(const float *logits, uint32_t vocab_size, float max, const uint32_t *ids,
-                         uint32_t count, double *weights, struct sample_result *result)
+                         uint32_t count, float *weights, struct sample_result *result)
 {
     double log_sum = fill_chosen(logits, vocab_size, max, weights, result);
 

@@ -13,10 +13,10 @@
 /* For result->id: logprob, rank, and the `top` best (at most SAMPLE_LOGPROBS_MAX).
  * weights [vocab_size] and bins are scratch. */
 void logprobs_fill(const float *logits, uint32_t vocab_size, float max, uint32_t top,
-                   double *weights, struct select_bins *bins, struct sample_result *result);
+                   float *weights, struct select_bins *bins, struct sample_result *result);
 
 /* The same with `ids` in place of the best, in their order. */
 void logprobs_fill_named(const float *logits, uint32_t vocab_size, float max, const uint32_t *ids,
-                         uint32_t count, double *weights, struct sample_result *result);
+                         uint32_t count, float *weights, struct sample_result *result);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Order: value descending, then id ascending. All -0.0 count as 0.0; no NaN. A set of best tokens
  * is described by where it is cut: everything above `key`, and the first `ties` ids that are equal
- * to it. Radix selection, three passes, so no input is slow. Thread: any. */
+ * to it. Radix selection, so no input is slow. Thread: any. */
 #ifndef REFRAIN_WORKER_SAMPLE_SELECT_H
 #define REFRAIN_WORKER_SAMPLE_SELECT_H
 
@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define SELECT_BINS 2048
+#define SELECT_PIECES 1024
+#define SELECT_NEAR 4096
 
 struct cut {
     uint32_t key;
@@ -21,6 +23,9 @@ struct cut {
 struct select_bins {
     double mass[SELECT_BINS];
     uint32_t count[SELECT_BINS];
+    float piece_max[SELECT_PIECES];
+    float near[SELECT_NEAR]; /* values that may be among the best, and their ids */
+    uint32_t near_ids[SELECT_NEAR];
 };
 
 /* Unsigned order of the keys = order of the floats. */
@@ -46,12 +51,12 @@ static inline bool select_keeps(const struct cut *cut, float value, uint32_t *ti
     return true;
 }
 
-/* The `keep` (1..count) best of values[0..count). */
-struct cut select_best(const float *values, uint32_t count, uint32_t keep,
-                       struct select_bins *bins);
+/* ret_ids [keep]: the `keep` (1..count) best of values[0..count), ids ascending. */
+void select_best(const float *values, uint32_t count, uint32_t keep, struct select_bins *bins,
+                 uint32_t *ret_ids);
 /* The smallest number of best tokens whose weights sum up to `mass`; at least one. Tokens of weight
  * 0 do not take part; equal values have equal weights, and one weight is above 0. */
-struct cut select_mass(const float *values, const double *weights, uint32_t count, double mass,
+struct cut select_mass(const float *values, const float *weights, uint32_t count, double mass,
                        struct select_bins *bins);
 
 #endif
