@@ -23,8 +23,10 @@
 
 #define DEADLINE_DEFAULT_MS 2000u
 #define SUM_FLOATS 2048u /* added up at once: stays in the first-level cache */
-#define SHARES_FLOATS \
-    32768u /* from here on ranks share the sum: 8 ranks on 2 cores gain nothing below */
+/* Sums of so many values are shared: 8 ranks on 2 cores gain nothing below, and 2 ranks never. */
+#define SHARES_FLOATS 32768u
+#define SHARES_RANKS 3u
+#define SHARE_UNIT 16u /* floats: of a cache line, which one rank writes */
 
 /* All ranks have posted operation `n`. */
 static int wait_all(struct comm *comm, struct group *group, uint32_t n, const char *what)
@@ -72,7 +74,7 @@ static void sum_in_rank_order(const struct group *group, uint32_t slot, size_t f
 /* Where rank's share of `count` values starts; that of rank `ranks` is their end. */
 static size_t share_start(size_t count, uint32_t rank, uint32_t ranks)
 {
-    return count * rank / ranks;
+    return rank == ranks ? count : count / SHARE_UNIT * rank / ranks * SHARE_UNIT;
 }
 
 /* The second operation of a sum: own share is told, the others' are read. */
@@ -106,7 +108,7 @@ static int reduce_piece(struct comm *comm, struct group *group, float *values, s
         r = wait_all(comm, group, operation, "all-reduce");
     if (r < 0)
         return r;
-    if (count < SHARES_FLOATS) {
+    if (comm->ranks < SHARES_RANKS || count < SHARES_FLOATS) {
         sum_in_rank_order(group, operation % 2, 0, count, values);
         return 0;
     }

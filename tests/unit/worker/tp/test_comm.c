@@ -17,6 +17,7 @@
 static const size_t counts[] = {1, 63, 576, 32767, 32768, 40961, 90001};
 #define COUNTS (sizeof(counts) / sizeof(counts[0]))
 #define COUNT_MAX 90001u
+#define SHARED_FLOATS 32768u
 
 /* Values whose sum depends on the order of the additions. */
 static float value_of(uint32_t rank, size_t i, uint32_t turn)
@@ -122,8 +123,9 @@ static int gather_rows(struct group *group, void *user)
     float *part = mem_calloc((size_t)rows * own + 1, sizeof(*part));
     float *full = mem_calloc((size_t)rows * stride + 1, sizeof(*full));
     int wrong = 0;
+    float *ones = mem_calloc(SHARED_FLOATS, sizeof(*ones));
     for (uint32_t turn = 0; turn < 12 && wrong == 0; turn++) {
-        float one = 1.0f;
+        size_t sums = turn % 2 == 0 ? 1 : SHARED_FLOATS;
         for (size_t i = 0; i < (size_t)rows * own; i++)
             part[i] = value_of(comm->rank, i, turn);
         if (comm_gather_columns(comm, part, rows, columns, comm->rank == 0 ? full : NULL) < 0)
@@ -135,9 +137,14 @@ static int gather_rows(struct group *group, void *user)
             }
             at += columns[rank];
         }
-        if (turn % 3 == 0 && comm_all_reduce_sum(comm, &one, 1) < 0)
+        for (size_t i = 0; i < sums; i++)
+            ones[i] = 1;
+        if (turn % 3 == 0 && comm_all_reduce_sum(comm, ones, sums) < 0)
             wrong = 2;
+        for (size_t i = 0; i < sums && turn % 3 == 0; i++)
+            wrong |= ones[i] != (float)comm->ranks;
     }
+    mem_free(ones);
     mem_free(part);
     mem_free(full);
     comm_free(comm);
@@ -146,8 +153,10 @@ static int gather_rows(struct group *group, void *user)
 
 static void test_columns_when_gathered_lie_in_rank_order_on_rank_0(void **state)
 {
-    for (uint32_t count = 1; count <= TP_RANKS_MAX; count++) {
-        const struct group_limits limits = {.ranks = count, .reduce_floats_max = 1024};
+    for (uint32_t i = 0; i < 2 * TP_RANKS_MAX; i++) {
+        uint32_t count = 1 + i % TP_RANKS_MAX;
+        const struct group_limits limits = {
+            .ranks = count, .reduce_floats_max = i < TP_RANKS_MAX ? 1024 : SLOT_FLOATS};
         struct forked ranks;
         forked_start(&ranks, &limits, gather_rows, NULL);
         assert_int_equal(gather_rows(ranks.group, NULL), 0);
@@ -173,14 +182,15 @@ static void test_single_when_asked_leaves_values_as_they_are(void **state)
 
 static int reduce_until_a_fault(struct group *group, void *user)
 {
+    static float values[SHARED_FLOATS];
+    const size_t *count = user;
     struct comm *comm = comm_shm_new(group);
-    float values[576];
     int r = 0;
     comm->deadline_ms = 3000;
     for (uint64_t i = 0; r == 0; i++) {
-        for (size_t k = 0; k < 576; k++)
+        for (size_t k = 0; k < *count; k++)
             values[k] = 1.0f;
-        r = comm_all_reduce_sum(comm, values, 576);
+        r = comm_all_reduce_sum(comm, values, *count);
         group_beat(group, i);
     }
     comm_free(comm);
@@ -189,17 +199,19 @@ static int reduce_until_a_fault(struct group *group, void *user)
 
 static void test_others_when_a_rank_is_killed_in_a_sum_are_told_within_the_deadline(void **state)
 {
-    for (uint32_t count = 2; count <= 6; count += 2) {
+    for (uint32_t i = 0; i < 6; i++) {
+        const uint32_t count = 2 + i / 2 * 2;
+        size_t floats = i % 2 == 0 ? 576 : SHARED_FLOATS;
         const struct group_limits limits = {.ranks = count, .reduce_floats_max = SLOT_FLOATS};
         struct forked ranks;
-        forked_start(&ranks, &limits, reduce_until_a_fault, NULL);
+        forked_start(&ranks, &limits, reduce_until_a_fault, &floats);
         pid_t killer = fork(); /* rank 0 is busy below */
         if (killer == 0) {
             (void)usleep(100000);
             _exit(kill(ranks.pids[count - 1], SIGKILL) == 0 ? 0 : 1);
         }
         uint64_t begin = clock_ms();
-        assert_int_equal(reduce_until_a_fault(ranks.group, NULL), 77);
+        assert_int_equal(reduce_until_a_fault(ranks.group, &floats), 77);
         for (uint32_t rank = 1; rank + 1 < count; rank++)
             assert_int_equal(forked_wait(&ranks, rank), 77);
         assert_true(clock_ms() - begin < 20000);
