@@ -521,20 +521,24 @@ static void refuse_keys(struct config_keys *keys)
         keys->result = fp8_check_config(keys->object, keys->err);
 }
 
-/* The object about text with its defaults, and what the whole says about quantisation. */
+/* The object about text with its defaults, and what the whole says about quantisation and the head.
+ */
 static int read_text_part(const json_t *config, const struct architecture *row, json_t **ret_text,
                           struct errmsg *err)
 {
     json_t *part = json_object_get(config, row->hf_text), *defaults = NULL;
-    json_t *quantised = json_object_get(config, "quantization_config");
+    static const char *const of_whole[] = {"quantization_config", "tie_word_embeddings"};
     if (!json_is_object(part))
         return errmsg_set(err, -EINVAL, "config.json: key '%s' is not an object", row->hf_text);
     int r = json_parse(row->hf_defaults, strlen(row->hf_defaults), 4096, &defaults, err);
     ASSERT(r == 0);
     json_t *text = json_copy(part);
     (void)json_object_update_missing(text, defaults);
-    if (quantised != NULL)
-        (void)json_object_set(text, "quantization_config", quantised);
+    for (size_t i = 0; i < sizeof(of_whole) / sizeof(of_whole[0]); i++) {
+        json_t *value = json_object_get(config, of_whole[i]);
+        if (value != NULL)
+            (void)json_object_set(text, of_whole[i], value);
+    }
     json_decref(defaults);
     *ret_text = text;
     return 0;
