@@ -5,11 +5,11 @@
  *               [all | quick: prefill of 512 and decode of one sequence only | deep: decode of one
  *                and of four sequences at 4,096 tokens only] [KV: bfloat16 | int8]
  *
- * tokens_per_s and gops or gb_s are of the median run. Limits, measured first and printed as lines
- * of their own: read_gb_s, all threads reading 512 MiB; matmul_gops, op_matmul of 512 rows with one
- * cached matrix of the same type. `share` is the greater of gb_s / read_gb_s and gops /
- * matmul_gops: no step can be sooner done than either, and attention, which multiplies floats, is
- * counted as if it were as fast as matmul. Decode steps have random contexts of equal length. */
+ * tokens_per_s, gops and gb_s are of the median run. Limits, measured first and printed as lines of
+ * their own: read_gb_s, all threads reading 512 MiB; matmul_gops, op_matmul of 512 rows with one
+ * cached matrix of the same type. `share` is gops / matmul_gops or, of a decode, gb_s / read_gb_s
+ * if that is more: no step can be done sooner, and attention, which multiplies floats, is counted
+ * as if it were as fast as matmul. Decode steps have random contexts of equal length. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import csv
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,7 +27,7 @@ import serve
 
 WHAT = ("prefill", "decode", "batch", "turn", "interfere", "shared", "start", "tp", "roofline")
 NAMES = ("refrain", "llama_fa_on", "llama_fa_off", "vllm")
-SHARED_S, SHARED_RATIO = 5, 2.9  # 100 requests; beside peers as many times faster: 14.5 / 5
+SHARED_S, SHARED_RATIO = 5, 2.9  # of 100 requests; beside vLLM, which once took 14.5 s: a ratio
 OFF_REQUESTS = 25  # without the cache one request costs as much as another
 BUDGET = 8192      # tokens of context, where memory is compared
 BUDGET_FLAGS = ("--max-model-len", str(BUDGET), "--kv-cache-memory", "184MiB")
@@ -137,7 +138,7 @@ def shared(args, table):
     if said != on[:few]:
         raise SystemExit("the cache changed an answer")
     off *= args.requests / few
-    most = SHARED_S * args.requests / 100 if len(servers) == 1 else None
+    most = None if args.vllm else SHARED_S * args.requests / 100
     table.row(f"shared_{args.requests}_requests", "s", seconds, ratio=SHARED_RATIO, most=most,
               less=True)
     table.row("shared_cached_tokens", "tokens", cached)
@@ -163,6 +164,7 @@ def start(args, table):
                     full[server.name] = server.memory_bytes() / 2**20
     if args.vllm_server:
         server = args.vllm_server.start()
+        print("# vLLM was started once, for all rows")
         first["vllm"], memory["vllm"] = [server.first_s], [server.start_bytes / 2**20]
     median = {name: statistics.median(values) for name, values in first.items()}
     table.row("start_to_first_token", "s", median, most=1, less=True)
@@ -216,6 +218,8 @@ def main():
     if unknown:
         parser.error(f"no rows named {', '.join(sorted(unknown))}")
     print(peer_servers.conditions(args))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(128 + number))  # through every `finally`
     table = Table()
     args.vllm_server = peer_servers.Vllm("vllm", args.vllm, args.threads) if args.vllm else None
     try:

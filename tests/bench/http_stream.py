@@ -114,9 +114,9 @@ def _event(answer, event, stamp):
 
 
 async def ask(url, messages, tokens, on_piece=None, stop=None, model="default", **members):
-    """The Answer of `tokens` greedy tokens. `on_piece(bytes)` sees what comes; when the asyncio.Event
-    `stop` is set the connection is closed, and what has come is the answer (without counts).
-    `members` are more of the request."""
+    """The Answer of `tokens` greedy tokens. `on_piece(bytes)` sees what comes; when the event `stop`
+    is set the connection is closed, and what has come is the answer (without counts). `members` are
+    more of the request."""
     address = urllib.parse.urlsplit(url)
     body = {"model": model, "messages": messages, "max_tokens": tokens, "min_tokens": tokens,
             "temperature": 0, "ignore_eos": True, "stream": True,

@@ -17,7 +17,7 @@ DECODE_TOKENS, BATCH_PROMPT = 128, 64
 CHATS, CHATS_AT_ONCE, CHAT_BEFORE, CHAT_NEW, CHAT_ANSWER = 8, 4, 710, 70, 48
 STREAMS, LONG_PROMPT, STREAM_TOKENS, CALM_EVENTS = 4, 4000, 2000, 16
 SHARED_PREFIX, SHARED_NEW, SHARED_ANSWER, SHARED_AT_ONCE = 1000, 30, 16, 8
-SPECIAL_TOKENS = 17  # the model's first ids: they have no text, and a token without text is no silence
+SPECIAL_TOKENS = 17  # SmolLM2's first ids have no text, and a token without text is no silence
 TEMPLATE_MAX = 64  # tokens that a chat template may put before a prompt, which stay cached
 
 

@@ -1,7 +1,7 @@
 """The servers of bench_peers.py: how each is started, when it serves, what memory it holds.
 
 Every class has a name, a url once start() has returned, and stop(); `first_s` is the time from exec
-to the first token of an answer. Flags are those of shared/bench/PEERS.md.
+to the first token of an answer. Flags are those of shared/bench/PEERS.md, but for vLLM's dtype.
 """
 import asyncio
 import os
@@ -79,7 +79,7 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         self.process = subprocess.Popen(
             [*self.command, "--host", "127.0.0.1", "--port", str(port)], stdout=self.log,
-            stderr=self.log, env={**os.environ, **self.environment})
+            stderr=self.log, env={**os.environ, **self.environment}, start_new_session=True)
 
     def start(self):
         self.log = tempfile.NamedTemporaryFile("w", prefix="bench-peer-", suffix=".log",
@@ -110,10 +110,13 @@ class Server:
             try:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:
-                self.process.kill()
+                os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
         if self.log:
             self.log.close()
+            if self.process and self.process.returncode in (0, -signal.SIGTERM):
+                os.unlink(self.log.name)
+            self.log = None
 
 
 class Refrain(Server):
@@ -154,19 +157,22 @@ class Vllm(Server):
 
     model = "peer"
 
-    def __init__(self, name, folder, cores):
+    def __init__(self, name, folder, threads):
+        cores = sorted(os.sched_getaffinity(0))[:threads]
         super().__init__(name, [os.path.join(folder, "venv/bin/vllm"), "serve",
                                 os.path.join(folder, "smollm2-hf"), "--served-model-name", "peer",
                                 "--max-num-seqs", "32", "--max-model-len", "8192", "--dtype",
                                 vllm_dtype(), "--enable-prompt-tokens-details",
                                 "--gpu-memory-utilization", "0.3"])
         self.environment = {"VLLM_CPU_KVCACHE_SPACE": "2",
-                            "VLLM_CPU_OMP_THREADS_BIND": f"0-{cores - 1}",
+                            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
                             "LD_PRELOAD": f"{os.path.join(folder, 'venv/lib/libiomp5.so')}:"
                                           "libtcmalloc_minimal.so.4"}
         self.kept, self.start_bytes = False, 0
 
     def start(self):
+        if self.kept and self.process.poll() is not None:
+            raise SystemExit(f"{self.name} ended by itself: see {self.log.name}")
         if not self.kept:
             super().start()
             self.kept, self.start_bytes = True, self.memory_bytes()
@@ -185,7 +191,7 @@ class Vllm(Server):
 def vllm_dtype():
     """bfloat16 where the processor multiplies it; else float32 is six times as fast."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        flags = file.read()
+        flags = next((line.split() for line in file if line.startswith("flags")), [])
     return "bfloat16" if "avx512_bf16" in flags or "amx_bf16" in flags else "float32"
 
 
@@ -218,4 +224,5 @@ def warm_file(path):
 
 def conditions(args):
     return (f"# machine {serve.machine()}, commit {serve.commit()}, family {args.isa}, "
-            f"{args.threads} threads, medians of {args.runs} alternated runs")
+            f"{args.threads} threads, medians of {args.runs} alternated runs"
+            f"{', vLLM in ' + vllm_dtype() if args.vllm else ''}")

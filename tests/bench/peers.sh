@@ -9,6 +9,7 @@
 # `--rows WHAT,...` chooses. Run it on an idle machine, and not at real-time priority, where a peer
 # that spins starves its own server thread and the client; the table goes to build/peers/peers.csv.
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")/../.."
 VERSION=11434.0.0
 PEERS=$PWD/build/peers
@@ -26,4 +27,6 @@ elif [ ! -x "$llama/llama-server" ]; then
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF >&2
     nice ninja -C "$PEERS/llama" llama-server >&2
 fi
-python3 tests/bench/bench_peers.py --llama "$llama" "$@" | tee "$PEERS/peers.csv"
+build=$PWD/build
+cd "$from" # where the flags' folders are
+python3 "$build/../tests/bench/bench_peers.py" --llama "$llama" "$@" | tee "$PEERS/peers.csv"
