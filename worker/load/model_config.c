@@ -521,8 +521,7 @@ static void refuse_keys(struct config_keys *keys)
         keys->result = fp8_check_config(keys->object, keys->err);
 }
 
-/* The object about text with its defaults, and what the whole says about quantisation and the head.
- */
+/* The part about text with its defaults, and what the whole says of quantisation and the head. */
 static int read_text_part(const json_t *config, const struct architecture *row, json_t **ret_text,
                           struct errmsg *err)
 {
