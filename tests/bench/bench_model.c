@@ -7,9 +7,10 @@
  *
  * tokens_per_s, gops and gb_s are of the median run. Limits, measured first and printed as lines of
  * their own: read_gb_s, all threads reading 512 MiB; matmul_gops, op_matmul of 512 rows with one
- * cached matrix of the same type. `share` is gops / matmul_gops or, of a decode, gb_s / read_gb_s
- * if that is more: no step can be done sooner, and attention, which multiplies floats, is counted
- * as if it were as fast as matmul. Decode steps have random contexts of equal length. */
+ * cached matrix of the same type. `share` is what the step would take at these limits beside what
+ * it takes: matmuls and attention wait for each other, and each of the two takes what reading its
+ * bytes takes or its products, whichever is more (attention multiplies floats, but is counted as if
+ * it were as fast as matmul). Decode steps have random contexts of equal length. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,6 +184,14 @@ static double head_products(const struct rank_model *model)
     return (double)op_weight_rows(head) * op_weight_columns(head);
 }
 
+/* Seconds of a part of a step at the limits. */
+static double at_limits(const struct bench *bench, double bytes, double products)
+{
+    double reading = 1e-9 * bytes / bench->read_gb_s;
+    double multiplying = 2e-9 * products / bench->matmul_gops;
+    return reading > multiplying ? reading : multiplying;
+}
+
 static void measure_prefill(struct bench *bench, uint32_t tokens)
 {
     double seconds[RUNS_MAX];
@@ -192,10 +201,10 @@ static void measure_prefill(struct bench *bench, uint32_t tokens)
         seconds[run] = seconds_since(start);
     }
     double s = median(seconds, bench->runs);
-    double products = layer_products(bench->model) + attention_products(bench->model, tokens / 2.0);
-    double gops = 2e-9 * tokens * products / s;
-    printf("prefill,1,%u,%.1f,%.2f,%.1f,,%.2f\n", tokens, tokens / s, s * 1e3, gops,
-           gops / bench->matmul_gops);
+    double products =
+        tokens * (layer_products(bench->model) + attention_products(bench->model, tokens / 2.0));
+    printf("prefill,1,%u,%.1f,%.2f,%.1f,,%.2f\n", tokens, tokens / s, s * 1e3, 2e-9 * products / s,
+           at_limits(bench, 0, products) / s);
     (void)fflush(stdout);
 }
 
@@ -210,14 +219,14 @@ static void measure_decode(struct bench *bench, uint32_t batch, uint32_t context
             seconds[run] = seconds_since(start);
     }
     double s = median(seconds, steps);
-    double kv = (double)rank_model_block_bytes(bench->model) / KV_BLOCK_TOKENS;
-    double bytes = (double)bench->model->weights->bytes + batch * (double)context * kv;
-    double products = layer_products(bench->model) + attention_products(bench->model, context) +
-                      head_products(bench->model);
-    double gb_s = 1e-9 * bytes / s, gops = 2e-9 * batch * products / s;
-    double read = gb_s / bench->read_gb_s, multiplied = gops / bench->matmul_gops;
-    printf("decode,%u,%u,%.1f,%.2f,%.1f,%.2f,%.2f\n", batch, context, batch / s, s * 1e3, gops,
-           gb_s, read > multiplied ? read : multiplied);
+    double kv =
+        batch * (double)context * (double)rank_model_block_bytes(bench->model) / KV_BLOCK_TOKENS;
+    double weights = (double)bench->model->weights->bytes;
+    double products = batch * (layer_products(bench->model) + head_products(bench->model));
+    double attention = batch * attention_products(bench->model, context);
+    double limit = at_limits(bench, weights, products) + at_limits(bench, kv, attention);
+    printf("decode,%u,%u,%.1f,%.2f,%.1f,%.2f,%.2f\n", batch, context, batch / s, s * 1e3,
+           2e-9 * (products + attention) / s, 1e-9 * (weights + kv) / s, limit / s);
     (void)fflush(stdout);
 }
 
