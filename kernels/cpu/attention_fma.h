@@ -151,8 +151,7 @@ INLINE void add_few(const int R, const struct work *w, const struct kv_step *s, 
         add_v_pairs(R, 1, w, s, end, p);
 }
 
-/* --- more rows, odd dims, cut blocks, int8: by groups, from f32
- * ------------------------------------ */
+/* --- more rows, odd dims, cut blocks, int8: by groups, from f32 ------------------------------ */
 
 /* Scores of the group at `row` against P blocks whose K is wide. */
 INLINE void score_wide(const int R, const int P, const struct work *w, uint32_t row, uint32_t block)

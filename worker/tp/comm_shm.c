@@ -55,6 +55,14 @@ static int post_values(struct comm *comm, struct group *group, const float *valu
     return 0;
 }
 
+/* The same of an all-reduce, until all have published theirs. */
+static int meet(struct comm *comm, struct group *group, const float *values, size_t at,
+                size_t count, uint32_t *ret_n)
+{
+    int r = post_values(comm, group, values, at, count, "all-reduce", ret_n);
+    return r < 0 ? r : wait_all(comm, group, *ret_n, "all-reduce");
+}
+
 /* values = sum of the slots' floats [first, end). */
 static void sum_in_rank_order(const struct group *group, uint32_t slot, size_t first, size_t end,
                               float *values)
@@ -83,9 +91,7 @@ static int exchange_shares(struct comm *comm, struct group *group, float *values
     size_t first = share_start(count, comm->rank, comm->ranks);
     size_t end = share_start(count, comm->rank + 1, comm->ranks);
     uint32_t operation = 0;
-    int r = post_values(comm, group, values + first, first, end - first, "all-reduce", &operation);
-    if (r == 0)
-        r = wait_all(comm, group, operation, "all-reduce");
+    int r = meet(comm, group, values + first, first, end - first, &operation);
     if (r < 0)
         return r;
     for (uint32_t rank = 0; rank < comm->ranks; rank++) {
@@ -103,9 +109,7 @@ static int exchange_shares(struct comm *comm, struct group *group, float *values
 static int reduce_piece(struct comm *comm, struct group *group, float *values, size_t count)
 {
     uint32_t operation = 0;
-    int r = post_values(comm, group, values, 0, count, "all-reduce", &operation);
-    if (r == 0)
-        r = wait_all(comm, group, operation, "all-reduce");
+    int r = meet(comm, group, values, 0, count, &operation);
     if (r < 0)
         return r;
     if (comm->ranks < SHARES_RANKS || count < SHARES_FLOATS) {
