@@ -123,7 +123,16 @@ static json_t *beam_body(void)
     return body;
 }
 
-/* Each step is a request of its own: those that were lost are asked again at the other group. */
+static bool holds_requests(void *user)
+{
+    struct worker_view *victim = user;
+
+    assert_true(cluster_worker(&cluster, victim->group, victim));
+    return victim->inflight > 0;
+}
+
+/* Each step is a request of its own: those that were lost are asked again at the other group.
+ * The group is stopped first: killed between two steps it would have had none to lose. */
 static void test_beams_go_on_when_their_group_dies(void **state)
 {
     struct chat alone, hurt;
@@ -136,6 +145,8 @@ static void test_beams_go_on_when_their_group_dies(void **state)
     chat_init(&hurt, cluster.url, COMPLETION_PATH, beam_body());
     struct chat_crowd *crowd = chat_crowd_start(&hurt, 1, 1);
     assert_true(poll_until(is_busy, &victim, 20000));
+    assert_int_equal(kill(victim.pids[0], SIGSTOP), 0);
+    assert_true(poll_until(holds_requests, &victim, 1000));
     assert_int_equal(kill(victim.pids[0], SIGKILL), 0);
     chat_crowd_join(crowd);
     if (hurt.status != 200)
