@@ -145,15 +145,11 @@ void cpu_attention(struct backend *b, struct tensor *out, const struct tensor *q
                    const struct heads *heads, const struct kv_pool *kv, uint32_t layer,
                    const struct step *step, const struct attention_rule *rule)
 {
-    size_t k_bytes = cpu_k_tile_bytes(kv->dtype, heads->head_dim);
     struct plan plan = {
         .attention =
             {
-                .pages = cpu_k_tile(kv, 0, layer, 0),
-                .block_bytes = kv->block_bytes,
-                .k_tile_bytes = k_bytes,
-                .v_tile_bytes = cpu_v_tile_bytes(kv->dtype, heads->head_dim),
-                .v_offset = k_bytes * heads->kv_heads,
+                .tiles = cpu_kv_tiles(kv),
+                .first_head = layer * heads->kv_heads,
                 .head_dim = heads->head_dim,
                 .window = rule->window,
                 .scale = rule->scale,

@@ -73,19 +73,16 @@ static struct work work_of(const struct attention *attention, const struct atten
     return w;
 }
 
-static const uint8_t *page(const struct work *w, uint32_t block)
-{
-    return w->attention->pages + w->unit->table[block] * w->attention->block_bytes;
-}
-
+/* Of block `block` of the unit's sequence. */
 static const uint8_t *k_tile(const struct work *w, uint32_t block)
 {
-    return page(w, block) + w->unit->kv_head * w->attention->k_tile_bytes;
+    return kv_tile(&w->attention->tiles, w->unit->table[block],
+                   w->attention->first_head + w->unit->kv_head);
 }
 
 static const uint8_t *v_tile(const struct work *w, uint32_t block)
 {
-    return page(w, block) + w->attention->v_offset + w->unit->kv_head * w->attention->v_tile_bytes;
+    return k_tile(w, block) + w->attention->tiles.k_bytes;
 }
 
 /* The dims of a row's query, as they came. */

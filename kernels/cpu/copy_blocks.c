@@ -37,12 +37,11 @@ static void copy_int8(uint8_t *to, const uint8_t *from, uint32_t vectors, size_t
         memcpy(to, from, tokens * token_bytes);
 }
 
-static void copy_head(struct kv_pool *pool, uint32_t from, uint32_t to, uint32_t tokens,
-                      uint32_t layer, uint32_t head)
+static void copy_tiles(const struct kv_pool *pool, uint8_t *k_to, const uint8_t *k_from,
+                       size_t k_bytes, uint32_t tokens)
 {
-    uint8_t *k_to = cpu_k_tile(pool, to, layer, head), *v_to = cpu_v_tile(pool, to, layer, head);
-    const uint8_t *k_from = cpu_k_tile(pool, from, layer, head);
-    const uint8_t *v_from = cpu_v_tile(pool, from, layer, head);
+    uint8_t *v_to = k_to + k_bytes;
+    const uint8_t *v_from = k_from + k_bytes;
     if (pool->dtype == KV_INT8) {
         copy_int8(k_to, k_from, pool->head_dim, 1, tokens);
         copy_int8(v_to, v_from, (pool->head_dim + 15) / 16, 16, tokens);
@@ -55,8 +54,8 @@ static void copy_head(struct kv_pool *pool, uint32_t from, uint32_t to, uint32_t
 void cpu_copy_blocks(struct backend *b, struct kv_pool *pool, uint32_t from, uint32_t to,
                      uint32_t tokens)
 {
-    for (uint32_t layer = 0; layer < pool->layers; layer++) {
-        for (uint32_t head = 0; head < pool->kv_heads; head++)
-            copy_head(pool, from, to, tokens, layer, head);
-    }
+    const struct kv_tiles tiles = cpu_kv_tiles(pool);
+    for (uint32_t head = 0; head < pool->layers * pool->kv_heads; head++)
+        copy_tiles(pool, kv_tile(&tiles, to, head), kv_tile(&tiles, from, head), tiles.k_bytes,
+                   tokens);
 }

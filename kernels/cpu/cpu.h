@@ -120,10 +120,7 @@ void cpu_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t b
                        void *ret_bytes);
 void cpu_kv_block_write(struct backend *b, struct kv_pool *pool, uint32_t block, const void *bytes);
 
-/* Bytes of one head's tile (family.h); V is padded to whole vectors of 16 dims. */
-size_t cpu_k_tile_bytes(enum kv_dtype dtype, uint32_t head_dim);
-size_t cpu_v_tile_bytes(enum kv_dtype dtype, uint32_t head_dim);
-uint8_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
-uint8_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head);
+/* Where the pool's tiles are (family.h). */
+struct kv_tiles cpu_kv_tiles(const struct kv_pool *pool);
 
 #endif

@@ -124,7 +124,8 @@ typedef void (*gemm_fn)(const struct gemm *gemm);
  *   V  [head_dim / 16, up][8] vectors of 16 dims x 2 tokens
  * both in the order of BF16 panels; int8 (KV_INT8 of ops.h):
  *   K  f32 scales [16 tokens], then [head_dim] vectors of 16 tokens
- *   V  f32 scales [16 tokens], then [head_dim / 16, up][16 tokens] vectors of 16 dims */
+ *   V  f32 scales [16 tokens], then [head_dim / 16, up][16 tokens] vectors of 16 dims
+ * Where the tiles of a pool are: kv_pool.c. */
 #define KV_INT8_SCALES_BYTES (16 * sizeof(float))
 /* Place of token t's dim d in the values of an int8 tile. */
 #define KV_INT8_K(d, t) ((size_t)(d)*16 + (t))
@@ -146,10 +147,20 @@ struct attention_unit {
     float *partial; /* NULL: write out. Else [partitions][rows][head_dim rounded up to 16 + 2] */
 };
 
+struct kv_tiles {
+    uint8_t *data;
+    size_t block_bytes, k_bytes, pair_bytes; /* of a K tile; of K and V */
+};
+
+/* The K tile; V follows. `head`: layer * KV heads of a layer + KV head. */
+static inline uint8_t *kv_tile(const struct kv_tiles *tiles, uint32_t block, uint32_t head)
+{
+    return tiles->data + block * tiles->block_bytes + head * tiles->pair_bytes;
+}
+
 struct attention {
-    const uint8_t *pages; /* of this layer: block b, head h: K at pages + b * block_bytes +     */
-    size_t block_bytes;   /* h * tile_bytes_k, V at + v_offset + h * tile_bytes_v               */
-    size_t k_tile_bytes, v_tile_bytes, v_offset;
+    struct kv_tiles tiles;
+    uint32_t first_head; /* of the layer, as kv_tile counts */
     uint32_t head_dim, window;
     float scale, softcap; /* softcap 0: none */
 };

@@ -30,7 +30,7 @@ static int ask_for_tiles(void)
 
 const struct cpu_family amx_family = {
     .name = "amx",
-    .kv_format = {[KV_BFLOAT16] = "cpu-amx-4", [KV_INT8] = "cpu-amx-int8-2"},
+    .kv_format = {[KV_BFLOAT16] = "cpu-amx-5", [KV_INT8] = "cpu-amx-int8-3"},
     .needs = NEEDS,
     .prepare = ask_for_tiles,
     .prepare_name = "the system's permission for AMX tiles",
@@ -62,7 +62,7 @@ const struct cpu_family amx_family = {
 
 const struct cpu_family amx_bf16_family = {
     .name = "amx-bf16",
-    .kv_format = {[KV_BFLOAT16] = "cpu-amx-bf16-2", [KV_INT8] = "cpu-amx-bf16-int8-2"},
+    .kv_format = {[KV_BFLOAT16] = "cpu-amx-bf16-3", [KV_INT8] = "cpu-amx-bf16-int8-3"},
     .needs = NEEDS,
     .prepare = ask_for_tiles,
     .prepare_name = "the system's permission for AMX tiles",

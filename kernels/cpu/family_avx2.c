@@ -3,7 +3,7 @@
 
 const struct cpu_family avx2_family = {
     .name = "avx2",
-    .kv_format = {[KV_BFLOAT16] = "cpu-avx-2", [KV_INT8] = "cpu-avx-int8-2"},
+    .kv_format = {[KV_BFLOAT16] = "cpu-avx-3", [KV_INT8] = "cpu-avx-int8-3"},
     .needs = CPU_AVX2 | CPU_FMA | CPU_F16C,
     .multiply_adds_per_ns = 64,
     .gemm =

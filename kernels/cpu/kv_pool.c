@@ -1,10 +1,13 @@
 /* kv_pool.c - KV pages in bf16 or int8.
  *
- *   block  [layer][K tiles of all heads][V tiles of all heads]       tiles: family.h
+ *   block  [layer][KV head][K tile][V tile]       tiles: family.h
  *
  * Why K transposed: 16 tokens' scores are then lanes of a vector, and a score is a plain sum over
  * dims without a horizontal step; K * q and p * V become the same loop as a matmul panel. Writing
  * a token scatters its values over a tile that is in cache anyway.
+ * Why V behind its K: attention reads one head after the other, and a processor that sees it read a
+ * tile fetches what follows: of another head's tiles that would be in vain. Two cores of Zen 3, KV
+ * from memory, 4,096 tokens: 213 us against 305 with all K tiles of a layer first.
  * Why int8 has a scale per token and not per tile: a token's bits then depend on no other token,
  * and the scales of a tile are one vector, which multiplies 16 scores or 16 weights at once.
  * Block-major: a block of all layers is one run of bytes, and unused blocks cost no memory. */
@@ -20,24 +23,30 @@ static size_t tile_bytes(enum kv_dtype dtype, uint32_t dims)
     return dtype == KV_INT8 ? KV_INT8_SCALES_BYTES + values : values * sizeof(uint16_t);
 }
 
-size_t cpu_k_tile_bytes(enum kv_dtype dtype, uint32_t head_dim)
+static size_t k_tile_bytes(enum kv_dtype dtype, uint32_t head_dim)
 {
     return tile_bytes(dtype, dtype == KV_INT8 ? head_dim : head_dim + head_dim % 2);
 }
 
-size_t cpu_v_tile_bytes(enum kv_dtype dtype, uint32_t head_dim)
+/* Padded to whole vectors of 16 dims. */
+static size_t v_tile_bytes(enum kv_dtype dtype, uint32_t head_dim)
 {
     return tile_bytes(dtype, (head_dim + 15u) / 16 * 16);
 }
 
-static size_t layer_bytes(enum kv_dtype dtype, uint32_t kv_heads, uint32_t head_dim)
-{
-    return kv_heads * (cpu_k_tile_bytes(dtype, head_dim) + cpu_v_tile_bytes(dtype, head_dim));
-}
-
 size_t cpu_kv_block_bytes(struct backend *b, uint32_t layers, uint32_t kv_heads, uint32_t head_dim)
 {
-    return layers * layer_bytes(b->kv_dtype, kv_heads, head_dim);
+    size_t pair = k_tile_bytes(b->kv_dtype, head_dim) + v_tile_bytes(b->kv_dtype, head_dim);
+    return (size_t)layers * kv_heads * pair;
+}
+
+struct kv_tiles cpu_kv_tiles(const struct kv_pool *pool)
+{
+    size_t k_bytes = k_tile_bytes(pool->dtype, pool->head_dim);
+    return (struct kv_tiles){.data = pool->data,
+                             .block_bytes = pool->block_bytes,
+                             .k_bytes = k_bytes,
+                             .pair_bytes = k_bytes + v_tile_bytes(pool->dtype, pool->head_dim)};
 }
 
 int cpu_kv_pool_new(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
@@ -59,19 +68,6 @@ void cpu_kv_pool_free(struct backend *b, struct kv_pool *pool)
 {
     mem_unmap_as(MEM_KV_POOL, pool->data, pool->blocks * pool->block_bytes);
     mem_free(pool);
-}
-
-uint8_t *cpu_k_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
-{
-    return (uint8_t *)pool->data + block * pool->block_bytes +
-           layer * layer_bytes(pool->dtype, pool->kv_heads, pool->head_dim) +
-           head * cpu_k_tile_bytes(pool->dtype, pool->head_dim);
-}
-
-uint8_t *cpu_v_tile(const struct kv_pool *pool, uint32_t block, uint32_t layer, uint32_t head)
-{
-    return cpu_k_tile(pool, block, layer, pool->kv_heads) +
-           head * cpu_v_tile_bytes(pool->dtype, pool->head_dim);
 }
 
 void cpu_kv_block_read(struct backend *b, const struct kv_pool *pool, uint32_t block,

@@ -12,6 +12,7 @@ struct rope_job {
     const struct heads *heads;
     const struct rope *rope;
     struct kv_pool *kv;
+    struct kv_tiles tiles;
     uint32_t layer;
     const struct step *step;
 };
@@ -30,9 +31,9 @@ static void rope_row(const struct rope_job *job, uint32_t row, const uint32_t *t
     job->family->rotate_heads(q, heads->q_heads + heads->kv_heads, dim, cos_sin, half,
                               rope->interleaved);
     for (uint32_t h = 0; h < heads->kv_heads; h++) {
+        uint8_t *tile = kv_tile(&job->tiles, block, job->layer * heads->kv_heads + h);
         job->family->write_kv[job->kv->dtype](k + (size_t)h * dim, v + (size_t)h * dim, dim, slot,
-                                              cpu_k_tile(job->kv, block, job->layer, h),
-                                              cpu_v_tile(job->kv, block, job->layer, h));
+                                              tile, tile + job->tiles.k_bytes);
     }
 }
 
@@ -51,6 +52,13 @@ static void rope_rows(const void *context, uint32_t first, uint32_t end)
 void cpu_rope(struct backend *b, struct tensor *qkv, const struct heads *heads,
               const struct rope *rope, struct kv_pool *kv, uint32_t layer, const struct step *step)
 {
-    const struct rope_job job = {cpu_state(b)->family, qkv, heads, rope, kv, layer, step};
+    const struct rope_job job = {.family = cpu_state(b)->family,
+                                 .qkv = qkv,
+                                 .heads = heads,
+                                 .rope = rope,
+                                 .kv = kv,
+                                 .tiles = cpu_kv_tiles(kv),
+                                 .layer = layer,
+                                 .step = step};
     cpu_run_rows(b, rope_rows, &job, qkv->rows, 1 + qkv->columns / 4);
 }
