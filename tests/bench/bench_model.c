@@ -7,11 +7,12 @@
  *
  * tokens_per_s, gops and gb_s are of the median run. Limits, the better of before and after the
  * row, since machines that others share are not the same for a minute: read_gb_s, all threads
- * reading 512 MiB of huge pages; matmul_gops, op_matmul of 512 rows with one cached matrix of the
- * same type. `share` is what the step would take at these limits beside what
- * it takes: matmuls and attention wait for each other, and each of the two takes what reading its
- * bytes takes or its products, whichever is more (attention multiplies floats, but is counted as if
- * it were as fast as matmul). Decode steps have random contexts of equal length. */
+ * reading 512 MiB of huge pages; layer_gops, head_gops, float_gops, op_matmul of many rows with one
+ * matrix of the layers, with the head, with a float one. `share` is what the step would take at
+ * these limits beside what it takes: layers, head and attention wait for each other, and each takes
+ * what reading its bytes takes or its products, whichever is more. Attention multiplies floats.
+ * Decode steps have random contexts of equal length. */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,13 +29,17 @@
 #define BLOCKS_MAX 6144
 #define TABLE (CONTEXT_MAX / KV_BLOCK_TOKENS)
 #define RUNS_MAX 99
+#define HEAD_ROWS 64
+#define FLOATS_N 512
+#define FLOATS_K 256
 #define READ_BYTES ((size_t)512 << 20)
 
 struct bench {
     struct rank_model *model;
     int runs;
     uint64_t *words; /* READ_BYTES */
-    double read_gb_s, matmul_gops;
+    struct weight *floats;
+    double read_gb_s, layer_gops, head_gops, float_gops; /* limits */
     uint32_t ids[CHUNK], position[CHUNK], row_first[BATCH_MAX + 1], out_row[BATCH_MAX];
     uint32_t table[BATCH_MAX * TABLE];
     float *logits;
@@ -101,38 +106,56 @@ static double measure_reading(unsigned threads, const uint64_t *words)
     return best;
 }
 
-/* Operations per second of the first layer's gate and up, again and again. */
-static double measure_matmul(struct rank_model *model)
+/* Operations per second of x * w, again and again. */
+static double measure_matmul(struct backend *backend, struct weight *w, uint32_t rows, int runs)
 {
-    struct weight *w = model->weights->layers[0].gate_up;
     uint32_t k = op_weight_columns(w), n = op_weight_rows(w);
-    float *x = mem_calloc((size_t)CHUNK * k, sizeof(*x)), *y = mem_calloc((size_t)CHUNK * n, 4);
-    struct tensor tx = tensor_of(x, CHUNK, k), ty = tensor_of(y, CHUNK, n);
+    float *x = mem_calloc((size_t)rows * k, sizeof(*x)), *y = mem_calloc((size_t)rows * n, 4);
+    struct tensor tx = tensor_of(x, rows, k), ty = tensor_of(y, rows, n);
     double best = 0;
-    for (size_t i = 0; i < (size_t)CHUNK * k; i++)
+    for (size_t i = 0; i < (size_t)rows * k; i++)
         x[i] = (float)rng_uniform(3, i);
-    for (int run = 0; run < 20; run++) {
+    for (int run = 0; run < runs; run++) {
         uint64_t start = clock_ns();
-        op_matmul(model->backend, &ty, &tx, w, false);
-        double gops = 2e-9 * CHUNK * (double)k * n / seconds_since(start);
-        best = gops > best ? gops : best;
+        op_matmul(backend, &ty, &tx, w, false);
+        best = fmax(best, 2e-9 * rows * (double)k * n / seconds_since(start));
     }
     mem_free(x);
     mem_free(y);
     return best;
 }
 
+static struct weight *float_matrix(struct backend *backend)
+{
+    float *values = mem_calloc((size_t)FLOATS_N * FLOATS_K, sizeof(*values));
+    struct weight_part part = {.data = values,
+                               .row_bytes = FLOATS_K * sizeof(*values),
+                               .dtype = DTYPE_F32,
+                               .rows = FLOATS_N};
+    struct weight *weight;
+    struct errmsg err;
+    for (size_t i = 0; i < (size_t)FLOATS_N * FLOATS_K; i++)
+        values[i] = (float)rng_uniform(5, i);
+    if (op_weight_new(backend, WEIGHT_MATMUL, &part, 1, FLOATS_K, &weight, &err) < 0)
+        abort();
+    mem_free(values);
+    return weight;
+}
+
 static void forget_limits(struct bench *bench)
 {
-    bench->read_gb_s = bench->matmul_gops = 0;
+    bench->read_gb_s = bench->layer_gops = bench->head_gops = bench->float_gops = 0;
 }
 
 static void measure_limits(struct bench *bench)
 {
-    double read_gb_s = measure_reading(bench->model->backend->threads, bench->words);
-    double matmul_gops = measure_matmul(bench->model);
-    bench->read_gb_s = read_gb_s > bench->read_gb_s ? read_gb_s : bench->read_gb_s;
-    bench->matmul_gops = matmul_gops > bench->matmul_gops ? matmul_gops : bench->matmul_gops;
+    struct backend *b = bench->model->backend;
+    const struct weights *weights = bench->model->weights;
+    bench->read_gb_s = fmax(bench->read_gb_s, measure_reading(b->threads, bench->words));
+    bench->layer_gops =
+        fmax(bench->layer_gops, measure_matmul(b, weights->layers[0].gate_up, CHUNK, 20));
+    bench->head_gops = fmax(bench->head_gops, measure_matmul(b, weights->head, HEAD_ROWS, 4));
+    bench->float_gops = fmax(bench->float_gops, measure_matmul(b, bench->floats, CHUNK, 20));
 }
 
 /* --- steps ----------------------------------------------------------------------------------- */
@@ -197,12 +220,19 @@ static double head_products(const struct rank_model *model)
     return (double)op_weight_rows(head) * op_weight_columns(head);
 }
 
-/* Seconds of a part of a step at the limits. */
-static double at_limits(const struct bench *bench, double bytes, double products)
+/* Seconds of a part of a step at its limits. */
+static double at_limits(const struct bench *bench, double bytes, double products, double gops)
 {
-    double reading = 1e-9 * bytes / bench->read_gb_s;
-    double multiplying = 2e-9 * products / bench->matmul_gops;
-    return reading > multiplying ? reading : multiplying;
+    return fmax(1e-9 * bytes / bench->read_gb_s, 2e-9 * products / gops);
+}
+
+static void print_row(const struct bench *bench, const char *what, uint32_t batch, uint32_t tokens,
+                      double rows, double s, double products, double bytes, double limit)
+{
+    printf("%s,%u,%u,%.1f,%.2f,%.1f,%.2f,%.1f,%.0f,%.0f,%.0f,%.2f\n", what, batch, tokens, rows / s,
+           s * 1e3, 2e-9 * products / s, 1e-9 * bytes / s, bench->read_gb_s, bench->layer_gops,
+           bench->head_gops, bench->float_gops, limit / s);
+    (void)fflush(stdout);
 }
 
 static void measure_prefill(struct bench *bench, uint32_t tokens)
@@ -217,12 +247,11 @@ static void measure_prefill(struct bench *bench, uint32_t tokens)
     }
     measure_limits(bench);
     double s = median(seconds, bench->runs);
-    double products =
-        tokens * (layer_products(bench->model) + attention_products(bench->model, tokens / 2.0));
-    printf("prefill,1,%u,%.1f,%.2f,%.1f,,%.1f,%.0f,%.2f\n", tokens, tokens / s, s * 1e3,
-           2e-9 * products / s, bench->read_gb_s, bench->matmul_gops,
-           at_limits(bench, 0, products) / s);
-    (void)fflush(stdout);
+    double layers = tokens * layer_products(bench->model);
+    double attention = tokens * attention_products(bench->model, tokens / 2.0);
+    double limit = at_limits(bench, 0, layers, bench->layer_gops) +
+                   at_limits(bench, 0, attention, bench->float_gops);
+    print_row(bench, "prefill", 1, tokens, tokens, s, layers + attention, 0, limit);
 }
 
 static void measure_decode(struct bench *bench, uint32_t batch, uint32_t context)
@@ -241,14 +270,16 @@ static void measure_decode(struct bench *bench, uint32_t batch, uint32_t context
     double s = median(seconds, steps);
     double kv =
         batch * (double)context * (double)rank_model_block_bytes(bench->model) / KV_BLOCK_TOKENS;
-    double weights = (double)bench->model->weights->bytes;
-    double products = batch * (layer_products(bench->model) + head_products(bench->model));
+    double head_bytes = (double)op_weight_bytes(bench->model->weights->head);
+    double layer_bytes = (double)bench->model->weights->bytes - head_bytes;
+    double layers = batch * layer_products(bench->model);
+    double head = batch * head_products(bench->model);
     double attention = batch * attention_products(bench->model, context);
-    double limit = at_limits(bench, weights, products) + at_limits(bench, kv, attention);
-    printf("decode,%u,%u,%.1f,%.2f,%.1f,%.2f,%.1f,%.0f,%.2f\n", batch, context, batch / s, s * 1e3,
-           2e-9 * (products + attention) / s, 1e-9 * (weights + kv) / s, bench->read_gb_s,
-           bench->matmul_gops, limit / s);
-    (void)fflush(stdout);
+    double limit = at_limits(bench, layer_bytes, layers, bench->layer_gops) +
+                   at_limits(bench, head_bytes, head, bench->head_gops) +
+                   at_limits(bench, kv, attention, bench->float_gops);
+    print_row(bench, "decode", batch, context, batch, s, layers + head + attention,
+              layer_bytes + head_bytes + kv, limit);
 }
 
 /* --- main ------------------------------------------------------------------------------------ */
@@ -269,7 +300,8 @@ static void print_machine(const struct bench *bench, const char *commit)
     printf("# KV bytes of a token %zu, tokens in 1 GiB %zu\n",
            rank_model_block_bytes(bench->model) / KV_BLOCK_TOKENS,
            ((size_t)1 << 30) / rank_model_block_bytes(bench->model) * KV_BLOCK_TOKENS);
-    printf("what,batch,tokens,tokens_per_s,ms,gops,gb_s,read_gb_s,matmul_gops,share\n");
+    printf("what,batch,tokens,tokens_per_s,ms,gops,gb_s,read_gb_s,layer_gops,head_gops,float_gops,"
+           "share\n");
     (void)fflush(stdout);
 }
 
@@ -329,6 +361,7 @@ int main(int argc, char **argv)
         return 1;
     memset(words, 1, READ_BYTES);
     bench.words = words;
+    bench.floats = float_matrix(bench.model->backend);
     print_machine(&bench, argc > 5 ? argv[5] : "unknown");
     for (uint32_t i = 0; i < TABLE; i++)
         bench.table[i] = i;
@@ -344,6 +377,7 @@ int main(int argc, char **argv)
             measure_decodes(&bench, 4096, 4);
         }
     }
+    op_weight_free(bench.model->backend, bench.floats);
     rank_model_close(bench.model);
     mem_free(bench.logits);
     mem_unmap(words, READ_BYTES);
