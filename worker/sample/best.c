@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+#include "worker/sample/avx2.h"
+
 #define LANES 32u
 #define PIECE 1024u
 
@@ -30,8 +32,7 @@ static struct piece largest(const float *values, uint32_t count)
 #ifdef __x86_64__
 #include <immintrin.h>
 
-__attribute__((target("avx2"))) static struct piece largest_avx2(const float *values,
-                                                                 uint32_t count)
+TARGET_AVX2 static struct piece largest_avx2(const float *values, uint32_t count)
 {
     __m256 max[LANES / 8], nan[LANES / 8];
     float lanes[8];
@@ -56,18 +57,8 @@ __attribute__((target("avx2"))) static struct piece largest_avx2(const float *va
     piece.max = rest.max > piece.max ? rest.max : piece.max;
     return piece;
 }
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
 #else
 #define largest_avx2 largest
-
-static bool has_avx2(void)
-{
-    return false;
-}
 #endif
 
 void best_of_pieces(const float *values, uint32_t count, uint32_t piece, float *ret_max)

@@ -8,8 +8,9 @@
  * The AVX2 path is the same source without fused operations, hence the same bits. */
 #include "worker/sample/weight.h"
 
-#include <stdbool.h>
 #include <string.h>
+
+#include "worker/sample/avx2.h"
 
 #define LANES 8u
 #define CHAINS 8u /* of additions that do not wait for each other */
@@ -65,25 +66,11 @@ static inline __attribute__((always_inline)) void fill(const float *values, uint
         ret_weights[i] = weight_exp((values[i] - max) * scale);
 }
 
-#ifdef __x86_64__
-__attribute__((target("avx2"))) static void fill_avx2(const float *values, uint32_t count,
-                                                      float max, float scale, float *ret_weights)
+TARGET_AVX2 static void fill_avx2(const float *values, uint32_t count, float max, float scale,
+                                  float *ret_weights)
 {
     fill(values, count, max, scale, ret_weights);
 }
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
-#else
-#define fill_avx2 fill
-
-static bool has_avx2(void)
-{
-    return false;
-}
-#endif
 
 void weight_fill(const float *values, uint32_t count, float max, float scale, float *ret_weights)
 {
