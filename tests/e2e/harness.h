@@ -111,8 +111,14 @@ double metric_sum(const char *text, const char *name, const char *label, size_t 
 struct program {
     int code; /* exit code; -N: signal N; -1000: did not end within the deadline (killed) */
     char *out, *err;
+    pid_t pid; /* from program_start to program_wait, else 0 */
+    char folder[32];
 };
-/* Run BUILD_DIR/NAME (or a path with '/') to its end. */
+/* Start BUILD_DIR/NAME (or a path with '/'). */
+void program_start(struct program *ret_program, const char *const *argv);
+/* To its end, or kill it then: code, out and err stand after it. */
+void program_wait(struct program *program, uint32_t deadline_ms);
+/* Both. */
 void program_run(struct program *ret_program, uint32_t deadline_ms, const char *const *argv);
 void program_done(struct program *program);
 /* The Python packages that clients/ needs, once per build folder; skips without PyPI. */

@@ -25,49 +25,67 @@ static bool has_exited(void *user)
 }
 
 /* Files, not pipes: no program blocks because nobody reads. */
-static int open_output(const char *folder, const char *name, char path[PATH_MAX])
+static int open_output(const struct program *program, const char *name, char path[PATH_MAX])
 {
-    (void)snprintf(path, PATH_MAX, "%s/%s", folder, name);
+    (void)snprintf(path, PATH_MAX, "%s/%s", program->folder, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     return fd;
 }
 
-void program_run(struct program *ret_program, uint32_t deadline_ms, const char *const *argv)
+static char *read_output(const struct program *program, const char *name)
 {
-    char folder[] = "/tmp/refrain-e2e-run-XXXXXX", program[PATH_MAX];
-    char out_path[PATH_MAX], err_path[PATH_MAX];
+    char path[PATH_MAX];
+    (void)snprintf(path, PATH_MAX, "%s/%s", program->folder, name);
+    return file_read(path, NULL);
+}
+
+void program_start(struct program *ret_program, const char *const *argv)
+{
+    char name[PATH_MAX], path[PATH_MAX];
     const char *copy[64] = {NULL};
     struct errmsg err = {""};
-    struct exit_watch watch = {0};
 
-    assert_non_null(mkdtemp(folder));
-    int out_fd = open_output(folder, "out", out_path),
-        err_fd = open_output(folder, "err", err_path);
-    (void)snprintf(program, sizeof(program), "%s%s", strchr(argv[0], '/') ? "" : BUILD_DIR "/",
-                   argv[0]);
-    copy[0] = program;
+    *ret_program = (struct program){.folder = "/tmp/refrain-e2e-run-XXXXXX"};
+    assert_non_null(mkdtemp(ret_program->folder));
+    int out_fd = open_output(ret_program, "out", path),
+        err_fd = open_output(ret_program, "err", path);
+    (void)snprintf(name, sizeof(name), "%s%s", strchr(argv[0], '/') ? "" : BUILD_DIR "/", argv[0]);
+    copy[0] = name;
     for (size_t i = 1; argv[i]; i++) {
         assert_true(i + 1 < sizeof(copy) / sizeof(copy[0]));
         copy[i] = argv[i];
     }
-    watch.pid =
+    ret_program->pid =
         process_spawn((char *const *)(uintptr_t)copy, NULL, 0, out_fd, err_fd, SIGKILL, &err);
     (void)close(out_fd);
     (void)close(err_fd);
-    if (watch.pid < 0)
-        fail_msg("start %s: %s", program, err.text);
+    if (ret_program->pid < 0)
+        fail_msg("start %s: %s", name, err.text);
+}
+
+void program_wait(struct program *program, uint32_t deadline_ms)
+{
+    struct exit_watch watch = {.pid = program->pid};
+
     bool ended = poll_until(has_exited, &watch, deadline_ms);
     if (!ended) {
         (void)kill(watch.pid, SIGKILL);
         (void)waitpid(watch.pid, &watch.status, 0);
     }
-    ret_program->code = !ended                    ? -1000
-                        : WIFEXITED(watch.status) ? WEXITSTATUS(watch.status)
-                                                  : -WTERMSIG(watch.status);
-    ret_program->out = file_read(out_path, NULL);
-    ret_program->err = file_read(err_path, NULL);
-    folder_remove(folder);
+    program->code = !ended                    ? -1000
+                    : WIFEXITED(watch.status) ? WEXITSTATUS(watch.status)
+                                              : -WTERMSIG(watch.status);
+    program->pid = 0;
+    program->out = read_output(program, "out");
+    program->err = read_output(program, "err");
+    folder_remove(program->folder);
+}
+
+void program_run(struct program *ret_program, uint32_t deadline_ms, const char *const *argv)
+{
+    program_start(ret_program, argv);
+    program_wait(ret_program, deadline_ms);
 }
 
 void program_done(struct program *program)

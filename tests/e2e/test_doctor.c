@@ -12,89 +12,119 @@
 #define LEAKS BUILD_DIR "/leaks/"
 #define DOCTOR_DEADLINE_MS 240000u
 
-static struct cluster cluster;
+/* A doctor mostly waits for numbers to settle, so all of them work at the same time. */
+enum { CLEAN = 0, BLOCK, TICKET, MALLOC, LIBRARY, PATIENTS };
+
+struct patient {
+    const char *programs; /* a sanitizer's build has none with leaks */
+    struct cluster cluster;
+    struct program doctor;
+};
+
+static struct patient patients[PATIENTS] = {[CLEAN] = {.programs = BUILD_DIR},
+                                            [BLOCK] = {.programs = LEAKS "block"},
+                                            [TICKET] = {.programs = LEAKS "ticket"},
+                                            [MALLOC] = {.programs = LEAKS "malloc"},
+                                            [LIBRARY] = {.programs = LEAKS "library"}};
 
 static const char *const flags[] = {"--groups", "1", "--kv-cache-memory", "8MiB", NULL};
 
-static int teardown(void **state)
+static int call_all(void **state)
 {
     (void)state;
-    cluster_abort(&cluster);
+    for (size_t i = 0; i < PATIENTS; i++) {
+        struct patient *patient = &patients[i];
+        if (access(patient->programs, F_OK) != 0)
+            continue;
+        cluster_start_from(&patient->cluster, patient->programs, e2e_tiny(MODEL), flags);
+        program_start(&patient->doctor,
+                      (const char *const[]){"refrain", "doctor", "memory", "--url",
+                                            patient->cluster.url, "--rounds", "6", "--requests",
+                                            "24", "--prompt-tokens", "40", "--answer-tokens", "4",
+                                            NULL});
+    }
     return 0;
 }
 
-static void examine(struct program *ret_program)
+static int end_all(void **state)
 {
-    program_run(ret_program, DOCTOR_DEADLINE_MS,
-                (const char *const[]){"refrain", "doctor", "memory", "--url", cluster.url,
-                                      "--rounds", "6", "--requests", "24", "--prompt-tokens", "40",
-                                      "--answer-tokens", "4", NULL});
-    if (ret_program->err[0])
-        print_message("%s", ret_program->err);
+    (void)state;
+    for (size_t i = 0; i < PATIENTS; i++) {
+        if (patients[i].doctor.pid > 0)
+            program_wait(&patients[i].doctor, 0);
+        program_done(&patients[i].doctor);
+        cluster_abort(&patients[i].cluster);
+    }
+    return 0;
+}
+
+/* What the doctor says of it; NULL: there are no such programs. */
+static const struct program *examine(struct patient *patient)
+{
+    if (patient->doctor.pid == 0)
+        return NULL;
+    program_wait(&patient->doctor, DOCTOR_DEADLINE_MS);
+    if (patient->doctor.err[0])
+        print_message("%s", patient->doctor.err);
+    return &patient->doctor;
 }
 
 static void test_a_clean_cluster_passes(void **state)
 {
     struct program program;
+    const struct program *doctor = examine(&patients[CLEAN]);
     (void)state;
 
-    cluster_start(&cluster, e2e_tiny(MODEL), flags);
-    examine(&program);
-    if (program.code != 0)
-        fail_msg("%d\n%s", program.code, program.out);
-    assert_non_null(strstr(program.out, "no leak"));
-    assert_non_null(strstr(program.out, "144 chats of about 40 tokens, 144 answered"));
-    program_done(&program);
+    assert_non_null(doctor);
+    if (doctor->code != 0)
+        fail_msg("%d\n%s", doctor->code, doctor->out);
+    assert_non_null(strstr(doctor->out, "no leak"));
+    assert_non_null(strstr(doctor->out, "144 chats of about 40 tokens, 144 answered"));
     program_run(&program, 30000,
-                (const char *const[]){"refrain", "doctor", "memory", "--url", cluster.url,
-                                      "--prompt-tokens", "9000", NULL});
+                (const char *const[]){"refrain", "doctor", "memory", "--url",
+                                      patients[CLEAN].cluster.url, "--prompt-tokens", "9000",
+                                      NULL});
     assert_int_equal(program.code, 1); /* what the router says of it is told */
     if (!strstr(program.err, "status 400: ") || !strstr(program.err, "maximum context length"))
         fail_msg("%s", program.err);
     program_done(&program);
-    cluster_stop(&cluster);
+    cluster_stop(&patients[CLEAN].cluster);
 }
 
-/* The programs of LEAKS NAME are found out, in a row that says where. */
-static void expect_leak(const char *name, const char *row)
+/* The leak is found out, in a row that says where. */
+static void expect_leak(struct patient *patient, const char *row)
 {
-    struct program program;
-    char folder[512];
+    const struct program *doctor = examine(patient);
 
-    (void)snprintf(folder, sizeof(folder), LEAKS "%s", name);
-    if (access(folder, F_OK) != 0)
-        skip(); /* a sanitizer's build has none */
-    cluster_start_from(&cluster, folder, e2e_tiny(MODEL), flags);
-    examine(&program);
-    const char *verdict = strstr(program.out, "\nLEAK:\n");
-    if (program.code != 1 || !verdict || !strstr(verdict, row))
-        fail_msg("%d, no leak in '%s':\n%s", program.code, row, program.out);
-    program_done(&program);
-    cluster_abort(&cluster); /* what it leaks, it may also assert at its end */
+    if (doctor == NULL)
+        skip();
+    const char *verdict = strstr(doctor->out, "\nLEAK:\n");
+    if (doctor->code != 1 || !verdict || !strstr(verdict, row))
+        fail_msg("%d, no leak in '%s':\n%s", doctor->code, row, doctor->out);
 }
 
 static void test_a_lost_block_is_found(void **state)
 {
     (void)state;
-    expect_leak("block", "KV blocks held, group 0");
+    expect_leak(&patients[BLOCK], "KV blocks held, group 0");
 }
 
 static void test_a_lost_ticket_is_found(void **state)
 {
     (void)state;
-    expect_leak("ticket", "router: tickets, group 0");
+    expect_leak(&patients[TICKET], "router: tickets, group 0");
 }
 
 static void test_lost_memory_is_found_by_its_purpose(void **state)
 {
     (void)state;
-    expect_leak("malloc", "router bytes, router");
+    expect_leak(&patients[MALLOC], "router bytes, router");
 }
 
 static void test_memory_lost_by_a_library_is_found_in_what_is_resident(void **state)
 {
     (void)state;
-    expect_leak("library", "router resident");
+    expect_leak(&patients[LIBRARY], "router resident");
 }
 
 static void test_a_router_that_is_not_there_is_no_verdict(void **state)
@@ -113,15 +143,14 @@ static void test_a_router_that_is_not_there_is_no_verdict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_a_clean_cluster_passes, teardown),
-        cmocka_unit_test_teardown(test_a_lost_block_is_found, teardown),
-        cmocka_unit_test_teardown(test_a_lost_ticket_is_found, teardown),
-        cmocka_unit_test_teardown(test_lost_memory_is_found_by_its_purpose, teardown),
-        cmocka_unit_test_teardown(test_memory_lost_by_a_library_is_found_in_what_is_resident,
-                                  teardown),
+        cmocka_unit_test(test_a_clean_cluster_passes),
+        cmocka_unit_test(test_a_lost_block_is_found),
+        cmocka_unit_test(test_a_lost_ticket_is_found),
+        cmocka_unit_test(test_lost_memory_is_found_by_its_purpose),
+        cmocka_unit_test(test_memory_lost_by_a_library_is_found_in_what_is_resident),
         cmocka_unit_test(test_a_router_that_is_not_there_is_no_verdict),
     };
     e2e_begin();
     (void)e2e_tiny(MODEL);
-    return e2e_finish(cmocka_run_group_tests(tests, NULL, NULL));
+    return e2e_finish(cmocka_run_group_tests(tests, call_all, end_all));
 }
