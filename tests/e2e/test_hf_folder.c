@@ -247,7 +247,7 @@ static void test_check_refuses_with_a_sentence_and_a_code(void **state)
     program_run(&program, 60000, (const char *const[]){"refrain-worker", "--check", path, NULL});
     assert_int_equal(program.code, 1);
     assert_non_null(strstr(program.err, "'BertForMaskedLM' is an encoder"));
-    assert_non_null(strstr(program.err, "supported: LlamaForCausalLM, "));
+    assert_non_null(strstr(program.err, "supported (...ForCausalLM): Llama, "));
     program_done(&program);
 }
 

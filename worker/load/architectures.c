@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/assert.h"
+
+#define MORE_BYTES_MAX (sizeof(", 999 more") - 1)
 #define LLAMA MODEL_PRE_NORM
 #define COHERE (MODEL_PRE_NORM | MODEL_LAYER_NORM | MODEL_PARALLEL | MODEL_INTERLEAVED)
 #define GEMMA (MODEL_PRE_NORM | MODEL_POST_NORM | MODEL_GELU)
@@ -184,15 +187,38 @@ const struct architecture *architecture_of_hf(const char *class_name)
     return NULL;
 }
 
+/* What the list says of a row, and its bytes; NULL: nothing. */
+static const char *listed(const struct architecture *row, bool gguf, int *ret_bytes)
+{
+    static const char common[] = ARCHITECTURE_HF_SUFFIX;
+    const char *name = gguf ? (row->gguf ? row->name : NULL) : row->hf_class;
+    if (name == NULL)
+        return NULL;
+    size_t bytes = strlen(name), rest = bytes - (sizeof(common) - 1);
+    bool cut = !gguf && bytes >= sizeof(common) && strcmp(name + rest, common) == 0;
+    *ret_bytes = (int)(cut ? rest : bytes);
+    return name;
+}
+
 void architecture_list(bool gguf, char *text, size_t text_max)
 {
-    size_t used = 0;
+    size_t used = 0, left = 0;
+    int bytes = 0;
+    ASSERT(text_max >= ARCHITECTURE_LIST_MIN);
+    for (size_t i = 0; i < ROWS; i++)
+        left += listed(&rows[i], gguf, &bytes) != NULL ? 1 : 0;
     text[0] = '\0';
-    for (size_t i = 0; i < ROWS && used < text_max; i++) {
-        const char *name = gguf ? (rows[i].gguf ? rows[i].name : NULL) : rows[i].hf_class;
-        if (name != NULL)
-            used +=
-                (size_t)snprintf(text + used, text_max - used, "%s%s", used > 0 ? ", " : "", name);
+    for (size_t i = 0; i < ROWS; i++) {
+        const char *name = listed(&rows[i], gguf, &bytes), *comma = used > 0 ? ", " : "";
+        size_t room = text_max - used - (left > 1 ? MORE_BYTES_MAX : 0);
+        if (name == NULL)
+            continue;
+        if (strlen(comma) + (size_t)bytes >= room) {
+            (void)snprintf(text + used, text_max - used, "%s%zu more", comma, left);
+            return;
+        }
+        used += (size_t)snprintf(text + used, text_max - used, "%s%.*s", comma, bytes, name);
+        left--;
     }
 }
 

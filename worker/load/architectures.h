@@ -36,7 +36,11 @@ struct architecture {
 /* NULL: not supported. */
 const struct architecture *architecture_of_gguf(const char *name, size_t bytes);
 const struct architecture *architecture_of_hf(const char *class_name);
-/* "llama (LlamaForCausalLM), ...": what can be run, into text. */
+/* Into text: names of what can be run, or as many as fit within text_max (>=
+ * ARCHITECTURE_LIST_MIN): "llama, qwen2, 9 more". Names are never cut, save that those of Hugging
+ * Face stand without ARCHITECTURE_HF_SUFFIX where they end in it. */
+#define ARCHITECTURE_HF_SUFFIX "ForCausalLM"
+#define ARCHITECTURE_LIST_MIN 64u
 void architecture_list(bool gguf, char *text, size_t text_max);
 /* By its name: an encoder, or an encoder with a decoder. Those keep no KV from one turn to the
  * next. */

@@ -27,6 +27,7 @@
 #define FFN_MAX (1u << 20)
 #define VOCAB_MAX (1u << 20)
 #define CONTEXT_MAX (1u << 24)
+#define NAMES_MAX 256u /* of architectures in a sentence: a path has to fit before it */
 #define NAME(hf, gguf) ((struct config_name){hf, gguf})
 
 const char *model_feature_name(unsigned i)
@@ -53,7 +54,8 @@ static const struct config_name refused[] = {
 
 static int refuse_architecture(bool gguf, const char *name, size_t bytes, struct errmsg *err)
 {
-    char names[ERRMSG_MAX];
+    const char *kind = gguf ? "" : " (..." ARCHITECTURE_HF_SUFFIX ")";
+    char names[NAMES_MAX];
     for (size_t i = 0; i < bytes && i < 64; i++) {
         if (name[i] < 0x20 || name[i] > 0x7e)
             return errmsg_set(err, -EINVAL, "the architecture is not a name");
@@ -62,10 +64,10 @@ static int refuse_architecture(bool gguf, const char *name, size_t bytes, struct
     if (architecture_is_encoder(name, bytes))
         return errmsg_set(err, -ENOTSUP,
                           "architecture '%.*s' is an encoder: only decoder-only models can be "
-                          "served, prefix caching or not; supported: %s",
-                          (int)(bytes < 64 ? bytes : 64), name, names);
-    return errmsg_set(err, -ENOTSUP, "architecture '%.*s' is not supported; supported: %s",
-                      (int)(bytes < 64 ? bytes : 64), name, names);
+                          "served, prefix caching or not; supported%s: %s",
+                          (int)(bytes < 64 ? bytes : 64), name, kind, names);
+    return errmsg_set(err, -ENOTSUP, "architecture '%.*s' is not supported; supported%s: %s",
+                      (int)(bytes < 64 ? bytes : 64), name, kind, names);
 }
 
 static int find_architecture(const struct model_source *source, const struct architecture **ret_row,

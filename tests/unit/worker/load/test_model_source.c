@@ -184,7 +184,7 @@ static void test_files_when_they_are_pipes_are_refused_at_once(void **state)
 
 /* --- config.json ----------------------------------------------------------------------------- */
 
-static void refuse_config(const char *config, int code, const char *sentence)
+static struct errmsg refusal_of(const char *config, int code)
 {
     struct model_source *source = NULL;
     struct model_config unused;
@@ -193,9 +193,15 @@ static void refuse_config(const char *config, int code, const char *sentence)
     put_safetensors("model.safetensors", "model.embed_tokens.weight");
     assert_int_equal(open_source("", &source, &err), 0);
     assert_int_equal(model_config_read(source, &unused, &err), code);
+    model_source_close(source);
+    return err;
+}
+
+static void refuse_config(const char *config, int code, const char *sentence)
+{
+    struct errmsg err = refusal_of(config, code);
     if (strstr(err.text, sentence) == NULL)
         fail_msg("'%s' does not say '%s'", err.text, sentence);
-    model_source_close(source);
 }
 
 #define LLAMA "\"architectures\":[\"LlamaForCausalLM\"],"
@@ -206,8 +212,9 @@ static void refuse_config(const char *config, int code, const char *sentence)
 static void test_config_when_it_cannot_be_run_names_the_key(void **state)
 {
     refuse_config("{}", -EINVAL, "'architectures' names nothing");
-    refuse_config("{\"architectures\":[\"MambaForCausalLM\"]}", -ENOTSUP,
-                  "architecture 'MambaForCausalLM' is not supported; supported: LlamaForCausalLM");
+    refuse_config(
+        "{\"architectures\":[\"MambaForCausalLM\"]}", -ENOTSUP,
+        "architecture 'MambaForCausalLM' is not supported; supported (...ForCausalLM): Llama, ");
     refuse_config("{\"architectures\":[\"T5ForConditionalGeneration\"]}", -ENOTSUP,
                   "architecture 'T5ForConditionalGeneration' is an encoder");
     refuse_config("{" LLAMA "\"num_hidden_layers\":0}", -EINVAL,
@@ -247,6 +254,16 @@ static void test_config_when_it_cannot_be_run_names_the_key(void **state)
                   "'quantization_config'");
     refuse_config("{" SIZES ",\"num_local_experts\":2,\"num_experts_per_tok\":3}", -EINVAL,
                   "3 of 2 experts");
+}
+
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+/* Callers put a path before it. */
+static void test_class_when_its_name_is_long_leaves_room_for_a_path(void **state)
+{
+    struct errmsg err = refusal_of("{\"architectures\":[\"Bert" LETTERS LETTERS "\"]}", -ENOTSUP);
+    assert_non_null(strstr(err.text, "'Bert" LETTERS "ABCDEFGH' is an encoder: ")); /* 64 of it */
+    assert_true(strlen(err.text) + 64 < ERRMSG_MAX);
 }
 
 static struct model_config config_of(const char *config)
@@ -364,6 +381,7 @@ int main(void)
         TEST(test_shards_when_the_index_lies_are_refused),
         TEST(test_files_when_they_are_pipes_are_refused_at_once),
         TEST(test_config_when_it_cannot_be_run_names_the_key),
+        TEST(test_class_when_its_name_is_long_leaves_room_for_a_path),
         TEST(test_rope_when_long_and_partial_has_two_sets_of_divisors),
         TEST(test_rope_when_yarn_has_no_factor_takes_the_ratio_of_contexts),
         TEST(test_layers_when_some_do_not_rotate_are_marked),
