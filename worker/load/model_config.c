@@ -27,7 +27,8 @@
 #define FFN_MAX (1u << 20)
 #define VOCAB_MAX (1u << 20)
 #define CONTEXT_MAX (1u << 24)
-#define NAMES_MAX 256u /* of architectures in a sentence: a path has to fit before it */
+#define EPSILON_MIN 1e-30 /* any that is there; without one a row of zeros becomes 0 / 0 */
+#define NAMES_MAX 256u    /* of architectures in a sentence: a path has to fit before it */
 #define NAME(hf, gguf) ((struct config_name){hf, gguf})
 
 const char *model_feature_name(unsigned i)
@@ -124,7 +125,7 @@ static float read_epsilon(struct config_keys *keys, const struct model_config *c
     const struct config_name name = model_has(c, MODEL_LAYER_NORM)
                                         ? NAME("layer_norm_eps", "attention.layer_norm_epsilon")
                                         : NAME("rms_norm_eps", "attention.layer_norm_rms_epsilon");
-    double eps = config_number(keys, name, 0, 0.1, -1);
+    double eps = config_number(keys, name, EPSILON_MIN, 0.1, -1);
     if (eps < 0)
         config_fail(keys, -EINVAL, "the norms' epsilon (%s) is missing",
                     keys->gguf != NULL ? name.gguf : name.hf);

@@ -2,6 +2,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/unit/proto/files/gguf_writer.h"
@@ -122,6 +123,19 @@ static void test_numbers_when_missing_or_impossible_are_refused_by_key(void **st
     for (size_t i = 0; i < sizeof(required) / sizeof(required[0]); i++)
         write_u32(&w, required[i], 8);
     refuse(-EINVAL, "epsilon (attention.layer_norm_rms_epsilon) is missing");
+    const float epsilons[] = {0, -1, NAN, 5, INFINITY};
+    const char *const sentences[] = {"is 0, 1e-30 to 0.1 are possible", "is -1",
+                                     "is not one number", "is 5, ", "is inf, "};
+    for (size_t i = 0; i < sizeof(epsilons) / sizeof(epsilons[0]); i++) {
+        write_text(&w, "general.architecture", "llama");
+        for (size_t k = 0; k < sizeof(required) / sizeof(required[0]); k++)
+            write_u32(&w, required[k], 8);
+        write_f32(&w, "llama.attention.layer_norm_rms_epsilon", epsilons[i]);
+        char sentence[96];
+        (void)snprintf(sentence, sizeof(sentence),
+                       "key 'llama.attention.layer_norm_rms_epsilon' %s", sentences[i]);
+        refuse(-EINVAL, sentence);
+    }
     sizes = llama_small;
     sizes.kv_heads = 3;
     write_llama_keys(&w, &sizes);

@@ -205,9 +205,12 @@ static void refuse_config(const char *config, int code, const char *sentence)
 }
 
 #define LLAMA "\"architectures\":[\"LlamaForCausalLM\"],"
-#define SIZES                                                                  \
+#define NO_EPSILON                                                             \
     LLAMA "\"hidden_size\":2,\"intermediate_size\":2,\"num_hidden_layers\":1," \
-          "\"num_attention_heads\":1,\"max_position_embeddings\":8,\"rms_norm_eps\":1e-5"
+          "\"num_attention_heads\":1,\"max_position_embeddings\":8,"
+#define SIZES NO_EPSILON "\"rms_norm_eps\":1e-5"
+
+#define EPSILON(value) "{" NO_EPSILON "\"rms_norm_eps\":" value "}"
 
 static void test_config_when_it_cannot_be_run_names_the_key(void **state)
 {
@@ -229,6 +232,11 @@ static void test_config_when_it_cannot_be_run_names_the_key(void **state)
                   "key 'num_key_value_heads' is 4.2949673e+09, 1 to 1024");
     refuse_config("{" SIZES ",\"head_dim\":513}", -EINVAL, "key 'head_dim' is 513, 2 to 512");
     refuse_config("{" SIZES ",\"rope_theta\":0}", -EINVAL, "key 'rope_theta' is 0, 1 to");
+    refuse_config(EPSILON("0"), -EINVAL, "key 'rms_norm_eps' is 0, 1e-30 to 0.1 are possible");
+    refuse_config(EPSILON("1e-60"), -EINVAL, "key 'rms_norm_eps' is 1e-60, 1e-30 to 0.1");
+    refuse_config(EPSILON("-1e-5"), -EINVAL, "key 'rms_norm_eps' is -1e-05, 1e-30 to 0.1");
+    refuse_config(EPSILON("5"), -EINVAL, "key 'rms_norm_eps' is 5, 1e-30 to 0.1");
+    refuse_config(EPSILON("\"1e-5\""), -EINVAL, "key 'rms_norm_eps' is not one number");
     refuse_config("{" SIZES ",\"vocab_size\":3}", -EINVAL,
                   "'vocab_size' is 3, the embedding has 2");
     refuse_config("{" SIZES ",\"rope_scaling\":{\"type\":\"dynamic\"}}", -ENOTSUP,
@@ -278,6 +286,13 @@ static struct model_config config_of(const char *config)
         fail_msg("%s", err.text);
     model_source_close(source);
     return c;
+}
+
+static void test_epsilon_when_models_have_it_is_taken(void **state)
+{
+    assert_true(config_of(EPSILON("1e-5")).norm_eps == 1e-5f);
+    assert_true(config_of(EPSILON("1e-06")).norm_eps == 1e-6f);
+    assert_true(config_of(EPSILON("1e-12")).norm_eps == 1e-12f);
 }
 
 /* longrope and partial rotation, which no golden model has: heads of 8, of which 4 turn. */
@@ -364,6 +379,8 @@ static void test_cohere_when_read_has_its_own_norms_scale_and_context(void **sta
     assert_true(model_has(&c, MODEL_QK_NORM_OWN));
     refuse_config(COHERE("CohereForCausalLM", ",\"logit_scale\":0"), -EINVAL,
                   "key 'logit_scale' is 0");
+    refuse_config(COHERE("CohereForCausalLM", ",\"layer_norm_eps\":0"), -EINVAL,
+                  "key 'layer_norm_eps' is 0");
     refuse_config("{\"architectures\":[\"CohereForCausalLM\"],\"num_hidden_layers\":1,"
                   "\"hidden_size\":2,\"intermediate_size\":2,\"max_position_embeddings\":8,"
                   "\"rms_norm_eps\":1e-5}",
@@ -382,6 +399,7 @@ int main(void)
         TEST(test_files_when_they_are_pipes_are_refused_at_once),
         TEST(test_config_when_it_cannot_be_run_names_the_key),
         TEST(test_class_when_its_name_is_long_leaves_room_for_a_path),
+        TEST(test_epsilon_when_models_have_it_is_taken),
         TEST(test_rope_when_long_and_partial_has_two_sets_of_divisors),
         TEST(test_rope_when_yarn_has_no_factor_takes_the_ratio_of_contexts),
         TEST(test_layers_when_some_do_not_rotate_are_marked),
