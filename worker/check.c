@@ -552,8 +552,8 @@ static size_t block_bytes(const struct check *check, uint32_t layers)
 }
 
 /* The pool of a worker with these settings, as it plans it: layers that slide have blocks of their
- * own, and fewer of them. */
-static void print_pool(const struct check *check, FILE *out)
+ * own, and fewer of them. 0; as start_checks_run: such a worker would not start. */
+static int print_pool(const struct check *check, FILE *out, struct errmsg *err)
 {
     const struct check_settings *s = &check->settings;
     const struct layer_groups groups = layer_groups_of(&check->config, s->whole_windows);
@@ -562,12 +562,15 @@ static void print_pool(const struct check *check, FILE *out)
                  check->config.context_tokens, s->sequences_max,
                  block_bytes(check, groups.window_layers), groups.window, s->step_tokens_max},
         .step_tokens_max = s->step_tokens_max,
-        .ranks = s->ranks};
+        .ranks = s->ranks,
+        .tier_bytes = s->tier_bytes,
+        .other_bytes = check->weights->bytes * s->ranks,
+        .memory_bytes = s->memory_bytes};
     struct start_plan plan;
-    struct errmsg why = {""};
-    if (start_checks_run(&facts, &plan, &why) < 0) {
-        (void)fprintf(out, "kv_pool: none: %s\n", why.text);
-        return;
+    int r = start_checks_run(&facts, &plan, err);
+    if (r < 0) {
+        (void)fputs("kv_pool: none\n", out);
+        return r;
     }
     uint32_t blocks = groups.full_layers > 0 ? plan.pool.blocks : 0;
     uint32_t windows = plan.pool.window_blocks;
@@ -580,9 +583,11 @@ static void print_pool(const struct check *check, FILE *out)
                       groups.window, groups.window_layers, windows, facts.pool.window_block_bytes);
     (void)fprintf(out, "max_model_len: %u, %u sequences of it\n", plan.pool.context_tokens,
                   plan.pool.sequences_at_full_context);
+    return 0;
 }
 
-static void print_report(const struct check *check, FILE *out)
+/* All of it, also where there is no pool: 0, or print_pool's. */
+static int print_report(const struct check *check, FILE *out, struct errmsg *err)
 {
     const struct model_config *c = &check->config;
     const struct check_settings *s = &check->settings;
@@ -608,8 +613,17 @@ static void print_report(const struct check *check, FILE *out)
                   (unsigned long long)check->weights->bytes, block_bytes(check, c->layers),
                   decoder_activation_bytes(check->decoder));
     (void)fprintf(out, "kv_cache_dtype: %s\n", kv_dtype_name(s->kv_dtype));
-    print_pool(check, out);
+    int r = print_pool(check, out, err);
     print_types(check, out);
+    return r;
+}
+
+static int report(struct check *check, FILE *out, struct errmsg *err)
+{
+    int pool = print_report(check, out, err);
+    struct errmsg token = {""};
+    int r = try_token(check, out, &token);
+    return r < 0 ? errmsg_set(err, r, "%s", token.text) : pool;
 }
 
 int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct errmsg *err)
@@ -619,12 +633,7 @@ int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct
     if (r < 0)
         return r;
     ASSERT(check != NULL);
-    if (in != NULL) {
-        r = answer_lines(check, in, out, err);
-    } else {
-        print_report(check, out);
-        r = try_token(check, out, err);
-    }
+    r = in != NULL ? answer_lines(check, in, out, err) : report(check, out, err);
     check_close(check);
     if (fflush(out) != 0 && r == 0)
         r = errmsg_errno(err, "write the answer");

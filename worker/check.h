@@ -38,13 +38,16 @@ struct check_settings {
     uint32_t context_asked; /* --max-model-len, 0: the model's */
     uint32_t sequences_max; /* --max-num-seqs */
     uint32_t step_tokens_max;
-    bool whole_windows; /* layers that slide keep all of their KV */
+    uint64_t tier_bytes;   /* memory of tiers, of one rank */
+    uint64_t memory_bytes; /* this machine's; 0: not known */
+    bool whole_windows;    /* layers that slide keep all of their KV */
 };
 
 /* Load, print architecture and sizes to `out` as `key: value` lines and try one token; or, when
  * `in` is not NULL (--ids), answer its lines instead. 0; -EINVAL: *err names file, key or input
  * line; -ENOTSUP, -ENOMEM; -EDOM: a logit of the tried token is no number; -ECANCELED, -ETIMEDOUT:
- * a rank failed. */
+ * a rank failed. Settings with which a worker would not start (start_checks.h) are told last, after
+ * the whole report. */
 int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct errmsg *err);
 
 /* The same in parts, for tests. */

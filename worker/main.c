@@ -7,6 +7,7 @@
 
 #include "proto/base/json.h"
 #include "proto/base/mem.h"
+#include "proto/base/process.h"
 #include "worker/check.h"
 #include "worker/model_file.h"
 #include "worker/rank_process.h"
@@ -25,21 +26,24 @@ static int run_check(const struct worker_settings *settings)
     int r = model_file_find(settings->check, &file, &err);
     if (r < 0)
         return refuse(&err);
-    const struct check_settings check = {.model = file,
-                                         .isa = settings->isa,
-                                         .reference = settings->backend == WORKER_BACKEND_REF,
-                                         .threads = settings->threads,
-                                         .chunk = settings->chunk,
-                                         .ranks = settings->ranks,
-                                         .deadline_ms = settings->rank_timeout_ms,
-                                         .tokens_max = settings->context_tokens,
-                                         .kv_bytes = settings->kv_bytes,
-                                         .context_asked = settings->context_tokens,
-                                         .sequences_max = settings->sequences_max,
-                                         .step_tokens_max = settings->step_tokens_max,
-                                         .whole_windows = worker_whole_windows(settings),
-                                         .kv_dtype = worker_backend_settings(settings).kv_dtype};
+    struct check_settings check = {.model = file,
+                                   .isa = settings->isa,
+                                   .reference = settings->backend == WORKER_BACKEND_REF,
+                                   .threads = settings->threads,
+                                   .chunk = settings->chunk,
+                                   .ranks = settings->ranks,
+                                   .deadline_ms = settings->rank_timeout_ms,
+                                   .tokens_max = settings->context_tokens,
+                                   .kv_bytes = settings->kv_bytes,
+                                   .context_asked = settings->context_tokens,
+                                   .sequences_max = settings->sequences_max,
+                                   .step_tokens_max = settings->step_tokens_max,
+                                   .tier_bytes = worker_settings_tier_bytes(settings),
+                                   .whole_windows = worker_whole_windows(settings),
+                                   .kv_dtype = worker_backend_settings(settings).kv_dtype};
     FILE *in = NULL;
+    uint64_t available = 0;
+    process_memory(&check.memory_bytes, &available);
     if (settings->ids != NULL) {
         in = strcmp(settings->ids, "-") == 0 ? stdin : fopen(settings->ids, "re");
         if (in == NULL) {

@@ -105,9 +105,10 @@ static int check_pool_blocks(const struct start_facts *facts, struct start_plan 
         return 0;
     return errmsg_set(err, -ENOMEM,
                       "No available memory for the cache blocks: --kv-cache-memory of %llu bytes "
-                      "holds %llu blocks of %zu bytes, at least %u are needed",
+                      "holds %llu blocks of %zu bytes, at least %u are needed: give it %llu bytes",
                       (unsigned long long)pool->kv_bytes, (unsigned long long)blocks,
-                      pool->block_bytes, POOL_BLOCKS_MIN);
+                      pool->block_bytes, POOL_BLOCKS_MIN,
+                      (unsigned long long)POOL_BLOCKS_MIN * pool->block_bytes);
 }
 
 /* With the scheduler's watermark of 1 % and a spare block. */

@@ -249,6 +249,13 @@ static void test_check_refuses_with_a_sentence_and_a_code(void **state)
     assert_non_null(strstr(program.err, "'BertForMaskedLM' is an encoder"));
     assert_non_null(strstr(program.err, "supported (...ForCausalLM): Llama, "));
     program_done(&program);
+    program_run(&program, 60000,
+                (const char *const[]){"refrain-worker", "--check", folder, "--kv-cache-memory",
+                                      "1KiB", NULL});
+    assert_int_equal(program.code, 1); /* loads, and would not start */
+    assert_non_null(strstr(program.out, "kv_pool: none\n"));
+    assert_non_null(strstr(program.err, "--kv-cache-memory of 1024 bytes holds 0 blocks of "));
+    program_done(&program);
 }
 
 int main(void)

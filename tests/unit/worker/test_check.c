@@ -158,7 +158,11 @@ static void test_sequences_when_longer_than_the_context_are_refused(void **state
 
 static void test_report_when_no_ids_are_given_names_the_model(void **state)
 {
-    const struct check_settings settings = {.model = path, .reference = true};
+    const struct check_settings settings = {.model = path,
+                                            .reference = true,
+                                            .kv_bytes = 1 << 20,
+                                            .sequences_max = 16,
+                                            .step_tokens_max = 16};
     char *out = NULL;
     assert_int_equal(run(&settings, NULL, &out, NULL), 0);
     assert_non_null(strstr(out, "architecture: llama\n"));
@@ -193,9 +197,39 @@ static void test_report_when_layers_slide_counts_blocks_of_their_own(void **stat
     assert_non_null(strstr(out, "kv_pool: 204 blocks, 3264 tokens in 1044480 bytes\n"));
     assert_null(strstr(out, "kv_window"));
     free(out);
-    settings.kv_bytes = 4096;
-    assert_int_equal(run(&settings, NULL, &out, NULL), 0);
-    assert_non_null(strstr(out, "kv_pool: none: No available memory for the cache blocks"));
+}
+
+/* Blocks of 2 layers: 2 x 2 x 2 heads x 16 tokens x 4 floats, 2048 bytes. */
+static void test_report_when_a_worker_would_not_start_fails_with_its_sentence(void **state)
+{
+    struct check_settings settings = {.model = path,
+                                      .reference = true,
+                                      .kv_bytes = 4 * 2048 - 1,
+                                      .sequences_max = 16,
+                                      .step_tokens_max = 16};
+    struct errmsg err = {""};
+    char *out = NULL;
+    assert_int_equal(run(&settings, NULL, &out, &err), -ENOMEM);
+    assert_string_equal(err.text,
+                        "No available memory for the cache blocks: --kv-cache-memory of 8191 bytes "
+                        "holds 3 blocks of 2048 bytes, at least 4 are needed: give it 8192 bytes");
+    assert_non_null(strstr(out, "kv_pool: none\n"));
+    assert_non_null(strstr(out, "after_token_0: ")); /* all else is told */
+    free(out);
+    settings.kv_bytes = 1 << 20;
+    settings.memory_bytes = 100000;
+    assert_int_equal(run(&settings, NULL, &out, &err), -ENOMEM);
+    assert_non_null(strstr(err.text, "Too large KV cache: "));
+    free(out);
+    settings.memory_bytes = 0;
+    settings.context_asked = 65;
+    assert_int_equal(run(&settings, NULL, &out, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--max-model-len: max_model_len (65)"));
+    free(out);
+    assert_int_equal(run(&settings, "{\"ids\": [1]}\n", &out, &err), 0); /* no report */
+    free(out);
+    settings.context_asked = 0;
+    assert_int_equal(run(&settings, NULL, &out, &err), 0);
     free(out);
 }
 
@@ -230,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_sequences_when_longer_than_the_context_are_refused),
         cmocka_unit_test(test_report_when_no_ids_are_given_names_the_model),
         cmocka_unit_test(test_report_when_layers_slide_counts_blocks_of_their_own),
+        cmocka_unit_test(test_report_when_a_worker_would_not_start_fails_with_its_sentence),
         cmocka_unit_test(test_models_when_broken_are_refused_on_any_rank),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

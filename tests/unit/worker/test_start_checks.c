@@ -101,7 +101,7 @@ static void test_pool_of_hardly_any_blocks_is_refused(void **state)
     facts.pool.kv_bytes = 3999;
     refuse(&facts, -ENOMEM,
            "No available memory for the cache blocks: --kv-cache-memory of 3999 bytes holds 3 "
-           "blocks of 1000 bytes, at least 4 are needed");
+           "blocks of 1000 bytes, at least 4 are needed: give it 4000 bytes");
     facts.pool.kv_bytes = 4000;
     assert_int_equal(pass(&facts).pool.context_tokens, 16);
 }
