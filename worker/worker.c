@@ -272,12 +272,8 @@ static int start_engine(struct worker *worker, struct errmsg *err)
                       .waiting_max = settings->waiting_max,
                       .vocab_size = worker->model->config.vocab_size},
         .blocks = worker->info.pool.blocks,
-        .window_blocks = worker->info.pool.window_blocks,
-        .host_tier_bytes = settings->host_tier_bytes,
-        .disk = worker_info_limits(&worker->info).disk,
+        .limits = worker_info_limits(&worker->info),
         .disk_wait_ms = settings->disk_wait_ms,
-        .lora = worker_lora_limits(settings),
-        .rank_timeout_ms = settings->rank_timeout_ms,
         .prefix_caching = settings->prefix_caching,
         .eviction = eviction_policies[settings->eviction],
         .warm_up = settings->backend != WORKER_BACKEND_REF, /* slow there, and no one waits */

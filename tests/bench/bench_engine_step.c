@@ -108,7 +108,6 @@ static struct engine *begin(struct rank_model *model, struct metrics *metrics, u
                       .waiting_max = sequences,
                       .vocab_size = vocab_size},
         .blocks = sequences * 64 + 256,
-        .rank_timeout_ms = 1000,
         .prefix_caching = true,
     };
     struct engine *engine = NULL;

@@ -121,7 +121,7 @@ static int open_alone(struct exact *exact, struct errmsg *err)
                                                      .waiting_max = 1,
                                                      .vocab_size = vocab_of(exact)},
                                        .blocks = BLOCKS_ALONE,
-                                       .window_blocks = windows_alone(exact)};
+                                       .limits.window_blocks = windows_alone(exact)};
     int r = play_open(&exact->alone, exact->ranks, &settings, err);
     exact->alone.on_row = keep_row;
     exact->alone.on_token = keep_token;
@@ -258,7 +258,7 @@ static void draw_windows(const struct exact *exact, struct schedule *schedule,
     bool narrow = draw(random, 2) == 0;
 
     ASSERT(least < WINDOW_BLOCKS_MAX);
-    schedule->engine.window_blocks =
+    schedule->engine.limits.window_blocks =
         least + draw(random, narrow ? least : WINDOW_BLOCKS_MAX - least);
     if (draw(random, 4) == 0)
         draw_rounds(schedule, random);
@@ -273,9 +273,9 @@ static void draw_tiers(const struct exact *exact, struct schedule *schedule, str
     uint32_t files = TIER_DISK_BUFFERS_MIN + draw(random, FILES_MAX);
 
     if (tiers != 2)
-        engine->host_tier_bytes = ranks_host_bytes(exact->ranks, host_blocks);
+        engine->limits.host_tier_bytes = ranks_host_bytes(exact->ranks, host_blocks);
     if (tiers >= 2) {
-        engine->disk = ranks_disk(exact->ranks, files);
+        engine->limits.disk = ranks_disk(exact->ranks, files);
         engine->disk_wait_ms = 60000;
     }
     if (draw(random, 4) > 0) {

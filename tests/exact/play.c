@@ -114,6 +114,8 @@ int play_open(struct play *play, struct ranks_of *ranks, struct engine_settings 
     play->ranks = ranks;
     settings->model = ranks->model;
     settings->group = ranks->group;
+    settings->limits.context_tokens_max = settings->scheduler.context_tokens_max;
+    settings->limits.kv_blocks = settings->blocks; /* no more of what the ranks have */
     play->card = card_without_tags(settings->scheduler.vocab_size);
     return engine_new(settings, &play->engine, err);
 }

@@ -29,10 +29,10 @@ struct ranks_of {
  * window_blocks is kept for ranks_scribble. */
 int ranks_open(const struct rank_model_settings *settings, const struct rank_limits *limits,
                uint32_t host_blocks, struct ranks_of **ret_ranks, struct errmsg *err);
-/* engine_settings.host_tier_bytes for a tier of so many blocks. */
+/* engine_settings.limits.host_tier_bytes for a tier of so many blocks. */
 uint64_t ranks_host_bytes(const struct ranks_of *ranks, uint32_t host_blocks);
-/* engine_settings.disk for a tier of so many files; ranks_open made a folder for it, unless layers
- * slide. */
+/* engine_settings.limits.disk for a tier of so many files; ranks_open made a folder for it, unless
+ * layers slide. */
 struct disk_limits ranks_disk(const struct ranks_of *ranks, uint32_t files);
 /* Until all ranks are through with the disk operations of a step: as if the disk took no time, so
  * that a schedule is played twice alike. */

@@ -47,27 +47,11 @@ static void set_state(struct engine *engine, enum engine_state next)
     ASSERT(written == (ssize_t)sizeof(one));
 }
 
-static struct rank_limits limits_of(const struct engine_settings *settings)
-{
-    return (struct rank_limits){.rows_max = settings->scheduler.step_tokens_max,
-                                .sequences_max = settings->scheduler.sequences_max,
-                                .context_tokens_max = settings->scheduler.context_tokens_max,
-                                .kv_blocks = settings->model->groups.full_layers > 0
-                                                 ? settings->blocks
-                                                 : 0, /* books only */
-                                .rank_timeout_ms = settings->rank_timeout_ms,
-                                .host_tier_bytes = settings->host_tier_bytes,
-                                .window_blocks = settings->window_blocks,
-                                .disk = settings->disk,
-                                .lora = settings->lora};
-}
-
 /* Pool, tiers and scheduler, which know of each other by callbacks only. */
 static int make_books(struct engine *engine, struct errmsg *err)
 {
     const struct engine_settings *settings = &engine->settings;
-    const struct rank_limits limits = limits_of(settings);
-    struct tier_settings tiers = rank_model_tiers(settings->model, &limits);
+    struct tier_settings tiers = rank_model_tiers(settings->model, &settings->limits);
     struct scheduler_settings scheduler = settings->scheduler;
     struct block_pool_settings pool = {
         .blocks_total = settings->blocks,
@@ -75,7 +59,7 @@ static int make_books(struct engine *engine, struct errmsg *err)
         .eviction = settings->eviction,
         .pinned_blocks_max = settings->blocks / PINNED_PART,
         .window_tokens = settings->model->groups.window,
-        .window_blocks = settings->window_blocks,
+        .window_blocks = settings->limits.window_blocks,
         .events = kv_events_callbacks(&engine->kv_events),
     };
     int r = 0;
@@ -127,7 +111,7 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     if (r == 0)
         r = batch_init(&engine->batch, sched->step_tokens_max, sched->sequences_max, table_max,
                        err);
-    if (r == 0 && settings->window_blocks > 0)
+    if (r == 0 && settings->limits.window_blocks > 0)
         r = batch_add_windows(&engine->batch, engine->pool,
                               settings->model->groups.full_layers == 0, err);
     engine->logits_bytes = engine_logits_bytes(sched->sequences_max, &settings->model->config);
@@ -347,10 +331,9 @@ static int warm_up(struct engine *engine)
 static int load(struct engine *engine, struct errmsg *err)
 {
     const struct engine_settings *settings = &engine->settings;
-    const struct rank_limits limits = limits_of(settings);
-    int r = rank_model_load(settings->model, &limits, settings->group, err);
+    int r = rank_model_load(settings->model, &settings->limits, settings->group, err);
     if (r == 0)
-        r = engine_scan_tiers(engine, &limits, err);
+        r = engine_scan_tiers(engine, err);
     if (r == 0 && settings->group != NULL && group_barrier(settings->group, LOAD_TIMEOUT_MS) < 0)
         r = errmsg_set(err, -ECANCELED, "wait for the other ranks to load");
     if (r == 0 && settings->warm_up && warm_up(engine) < 0)

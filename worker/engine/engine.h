@@ -29,12 +29,9 @@ struct engine_settings {
     struct group *group;      /* NULL with one rank */
     struct metrics *metrics;  /* over worker_metric_specs */
     struct scheduler_settings scheduler;
-    uint32_t blocks, window_blocks; /* the second where layers of the model slide, else 0 */
-    uint64_t host_tier_bytes;       /* per rank, 0: no tier */
-    struct disk_limits disk;        /* its texts outlive the engine */
-    uint32_t disk_wait_ms;          /* a request waits so long for its blocks */
-    struct lora_limits lora;
-    uint32_t rank_timeout_ms;
+    uint32_t blocks;           /* limits.kv_blocks; where every layer slides: books only */
+    struct rank_limits limits; /* what the model loads within; the texts outlive the engine */
+    uint32_t disk_wait_ms;     /* a request waits so long for its blocks */
     bool prefix_caching;
     const struct eviction_policy *eviction; /* NULL: the default */
     bool warm_up;                           /* one small step before READY */

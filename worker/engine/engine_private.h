@@ -93,7 +93,7 @@ bool engine_add_tier_ops(struct engine *engine); /* false: nothing */
 /* Before the plan. */
 void engine_tier_begin(struct engine *engine, uint64_t now_ns);
 /* What files an earlier worker has left, while the others load. */
-int engine_scan_tiers(struct engine *engine, const struct rank_limits *limits, struct errmsg *err);
+int engine_scan_tiers(struct engine *engine, struct errmsg *err);
 /* After the forward pass, before the commit. */
 void engine_tier_step_done(struct engine *engine, const struct step_plan *plan);
 void engine_count_cached(struct engine *engine, const struct scheduler_counts *now,

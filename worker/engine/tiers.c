@@ -20,14 +20,13 @@ static void add(struct metrics *metrics, enum worker_metric id, enum worker_metr
 
 /* A size that the file system cannot hold is no error: what is in the way may go. But nobody should
  * learn of it weeks later, when the tier says that it is full. */
-static void warn_of_size(const struct engine *engine, const struct rank_limits *limits,
-                         uint32_t kept)
+static void warn_of_size(const struct engine *engine, uint32_t kept)
 {
+    const struct disk_limits *disk = &engine->settings.limits.disk;
     const uint64_t ranks = engine->settings.model->shard.ranks;
     uint64_t files_bytes = rank_model_block_bytes(engine->settings.model) + TIER_FILE_HEADER_BYTES;
-    uint64_t used_bytes = kept * ranks * files_bytes,
-             wanted_bytes = limits->disk.size_bytes * ranks;
-    uint64_t free_bytes = tier_folder_free_bytes(limits->disk.path);
+    uint64_t used_bytes = kept * ranks * files_bytes, wanted_bytes = disk->size_bytes * ranks;
+    uint64_t free_bytes = tier_folder_free_bytes(disk->path);
 
     if (free_bytes == UINT64_MAX || wanted_bytes <= used_bytes ||
         wanted_bytes - used_bytes <= free_bytes)
@@ -35,12 +34,13 @@ static void warn_of_size(const struct engine *engine, const struct rank_limits *
     log_warn("disk_tier_size",
              "path=%s size_bytes=%llu used_bytes=%llu free_bytes=%llu note=\"--disk-tier-size is "
              "more than its file system has room for\"",
-             limits->disk.path, (unsigned long long)wanted_bytes, (unsigned long long)used_bytes,
+             disk->path, (unsigned long long)wanted_bytes, (unsigned long long)used_bytes,
              (unsigned long long)free_bytes);
 }
 
-int engine_scan_tiers(struct engine *engine, const struct rank_limits *limits, struct errmsg *err)
+int engine_scan_tiers(struct engine *engine, struct errmsg *err)
 {
+    const struct rank_limits *limits = &engine->settings.limits;
     uint64_t start_ms = clock_ms();
     struct tier_tree *files = engine->tier != NULL ? tier_files(engine->tier) : NULL;
     struct tier_scan scan = {.path = limits->disk.path, .time_ms = SCAN_MS};
@@ -57,7 +57,7 @@ int engine_scan_tiers(struct engine *engine, const struct rank_limits *limits, s
     log_info("disk_tier", "state=up blocks=%u blocks_max=%u refused=%u removed=%u ms=%llu",
              scan.kept, files->nodes_max, scan.refused, scan.removed,
              (unsigned long long)(clock_ms() - start_ms));
-    warn_of_size(engine, limits, scan.kept);
+    warn_of_size(engine, scan.kept);
     return 0;
 }
 
