@@ -12,7 +12,9 @@
  *   weighs exactly 0, which adds nothing to a sum; slots behind the unit's last position may hold
  *   anything, even NaN, and are not part of any chain.
  * q lies by groups of TILE_ROWS rows, the last one smaller: [dims][rows of the group].
- * Who includes this defines INT8_KV, a bool: int8 is made f32 always, bf16 for many rows. */
+ * Int8 values stay integers in the products: K's scale of a token multiplies its score, V's its
+ *   weight, which is 16 values a time where a tile has hundreds.
+ * Who includes this defines INT8_KV, a bool. */
 #ifndef REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 #define REFRAIN_KERNELS_CPU_ATTENTION_FMA_H
 
@@ -21,7 +23,9 @@
 #include "kernels/cpu/attention_tile.h"
 
 #define REBASE_ABOVE 8.0f
-#define V_PANEL_BYTES (BLOCK / 2 * PAIR_BYTES)
+#define V_PANEL_BYTES (INT8_KV ? (size_t)BLOCK * PANEL : BLOCK / 2 * PAIR_BYTES)
+#define SCALES_BYTES (INT8_KV ? KV_INT8_SCALES_BYTES : 0) /* in front of a tile's values */
+#define DIMS_AT_ONCE (INT8_KV ? BYTES_AT_ONCE : 2)
 
 /* The family's part of the scratch. */
 INLINE float *lane_sums_of(const struct work *w) /* [rows][16]: a row's sum in 16 parts */
@@ -85,29 +89,60 @@ static void load_q(struct work *w)
 INLINE void widen_k(const uint8_t *from, const uint8_t *ahead, uint32_t dims, float *to)
 {
     if (INT8_KV)
-        widen_k_int8(from, ahead, dims, to);
+        widen_bytes(from + SCALES_BYTES, ahead + SCALES_BYTES, dims, to);
     else
         widen_pairs(from, ahead, (dims + 1) / 2, to);
 }
 
 INLINE void widen_v(const uint8_t *from, const uint8_t *ahead, uint32_t panel, float *to)
 {
-    const size_t at = panel * V_PANEL_BYTES;
+    const size_t at = SCALES_BYTES + panel * V_PANEL_BYTES;
     if (INT8_KV)
-        widen_v_int8(from, ahead, panel, to);
+        widen_bytes(from + at, ahead + at, BLOCK, to);
     else
         widen_pairs(from + at, ahead + at, BLOCK / 2, to);
 }
 
+/* Scores of int8 K: times their tokens' scales, which stand in front of the tiles. */
+INLINE void scale_scores(const int R, const int P, const uint8_t *const tiles[WIDTH_MAX],
+                         v16 sum[TILE_ROWS][WIDTH_MAX])
+{
+    UNROLL for (int p = 0; p < P; p++)
+    {
+        const v16 scales = v16_load((const float *)tiles[p]);
+        UNROLL for (int r = 0; r < R; r++) sum[r][p] = v16_mul(sum[r][p], scales);
+    }
+}
+
 /* --- few rows: one group, straight from the pages --------------------------------------------- */
 
-INLINE void score_pairs(const int R, const int P, const struct work *w, const struct kv_step *s,
-                        uint32_t block)
+/* sum += a * the values `at` behind each tile's scales, `count` k. */
+INLINE void add_values(const int R, const int P, const uint8_t *const tiles[WIDTH_MAX],
+                       const uint8_t *const ahead[WIDTH_MAX], size_t at, uint32_t count,
+                       const float *a, const size_t row, const size_t step,
+                       v16 sum[TILE_ROWS][WIDTH_MAX])
+{
+    const uint8_t *from[WIDTH_MAX], *next[WIDTH_MAX];
+    UNROLL for (int p = 0; p < P; p++)
+    {
+        from[p] = tiles[p] + SCALES_BYTES + at;
+        next[p] = ahead[p] + SCALES_BYTES + at;
+    }
+    if (INT8_KV)
+        add_bytes(R, P, from, next, count, a, row, step, sum);
+    else
+        add_pairs(R, P, from, next, count / 2, a, row, step, sum);
+}
+
+INLINE void score_blocks(const int R, const int P, const struct work *w, const struct kv_step *s,
+                         uint32_t block)
 {
     v16 sum[TILE_ROWS][WIDTH_MAX];
     clear_sums(R, P, sum);
-    add_pairs(R, P, s->k + block, s->k_ahead + block, w->attention->head_dim / 2, w->q, 1,
-              (size_t)R, sum);
+    add_values(R, P, s->k + block, s->k_ahead + block, 0, w->attention->head_dim, w->q, 1,
+               (size_t)R, sum);
+    if (INT8_KV)
+        scale_scores(R, P, s->k + block, sum);
     store_sums(R, P, w->scores + (size_t)block * BLOCK, STEP, sum);
 }
 
@@ -116,14 +151,14 @@ INLINE void score_few(const int R, const struct work *w, const struct kv_step *s
     const int P = width_of(R);
     uint32_t b = s->first;
     for (; b + (uint32_t)P <= s->end; b += (uint32_t)P)
-        score_pairs(R, P, w, s, b);
+        score_blocks(R, P, w, s, b);
     for (; P > 1 && b < s->end; b++)
-        score_pairs(R, 1, w, s, b);
+        score_blocks(R, 1, w, s, b);
 }
 
 /* Blocks [s->first, end), `panel` = 16 dims. */
-INLINE void add_v_pairs(const int R, const int P, const struct work *w, const struct kv_step *s,
-                        uint32_t end, uint32_t panel)
+INLINE void add_v_panels(const int R, const int P, const struct work *w, const struct kv_step *s,
+                         uint32_t end, uint32_t panel)
 {
     v16 sum[TILE_ROWS][WIDTH_MAX];
     float *out = w->out + (size_t)panel * PANEL;
@@ -132,10 +167,11 @@ INLINE void add_v_pairs(const int R, const int P, const struct work *w, const st
         const uint8_t *from[WIDTH_MAX], *ahead[WIDTH_MAX];
         UNROLL for (int p = 0; p < P; p++)
         {
-            from[p] = s->v[b] + (panel + (uint32_t)p) * V_PANEL_BYTES;
-            ahead[p] = s->v_ahead[b] + (panel + (uint32_t)p) * V_PANEL_BYTES;
+            from[p] = s->v[b] + (size_t)p * V_PANEL_BYTES;
+            ahead[p] = s->v_ahead[b] + (size_t)p * V_PANEL_BYTES;
         }
-        add_pairs(R, P, from, ahead, BLOCK / 2, w->scores + (size_t)b * BLOCK, STEP, 1, sum);
+        add_values(R, P, from, ahead, panel * V_PANEL_BYTES, BLOCK, w->scores + (size_t)b * BLOCK,
+                   STEP, 1, sum);
     }
     store_sums(R, P, out, w->row_floats, sum);
 }
@@ -146,21 +182,24 @@ INLINE void add_few(const int R, const struct work *w, const struct kv_step *s, 
     const int P = width_of(R);
     uint32_t p = 0;
     for (; p + (uint32_t)P <= panels; p += (uint32_t)P)
-        add_v_pairs(R, P, w, s, end, p);
+        add_v_panels(R, P, w, s, end, p);
     for (; P > 1 && p < panels; p++)
-        add_v_pairs(R, 1, w, s, end, p);
+        add_v_panels(R, 1, w, s, end, p);
 }
 
-/* --- more rows, odd dims, cut blocks, int8: by groups, from f32 ------------------------------ */
+/* --- more rows, odd dims, cut blocks: by groups, from f32 ------------------------------------ */
 
 /* Scores of the group at `row` against P blocks whose K is wide. */
-INLINE void score_wide(const int R, const int P, const struct work *w, uint32_t row, uint32_t block)
+INLINE void score_wide(const int R, const int P, const struct work *w, const struct kv_step *s,
+                       uint32_t row, uint32_t block)
 {
     const uint32_t dim = w->attention->head_dim;
     v16 sum[TILE_ROWS][WIDTH_MAX];
     clear_sums(R, P, sum);
     add_wide(R, P, wide_of(w), (size_t)w->row_floats * PANEL, dim, w->q + (size_t)row * dim, 1,
              (size_t)R, sum);
+    if (INT8_KV)
+        scale_scores(R, P, s->k + block, sum);
     store_sums(R, P, w->scores + (size_t)row * STEP + (size_t)block * BLOCK, STEP, sum);
 }
 
@@ -205,13 +244,14 @@ INLINE void add_v_wide(const int R, const int P, const struct work *w, uint32_t 
     }
 
 /* All groups against `panels` blocks, one or TILE_WIDTH_MANY. */
-static void score_groups(const struct work *w, uint32_t block, uint32_t panels)
+static void score_groups(const struct work *w, const struct kv_step *s, uint32_t block,
+                         uint32_t panels)
 {
     for (uint32_t row = 0; row < w->rows; row += TILE_ROWS) {
         if (panels > 1)
-            FOR_ROWS(group_rows(w, row), score_wide, TILE_WIDTH_MANY, w, row, block)
+            FOR_ROWS(group_rows(w, row), score_wide, TILE_WIDTH_MANY, w, s, row, block)
         else
-            FOR_ROWS(group_rows(w, row), score_wide, 1, w, row, block)
+            FOR_ROWS(group_rows(w, row), score_wide, 1, w, s, row, block)
     }
 }
 
@@ -223,7 +263,7 @@ static void score_many(const struct work *w, const struct kv_step *s)
         for (uint32_t p = 0; p < count; p++)
             widen_k(s->k[b + p], s->k_ahead[b + p], dims,
                     wide_of(w) + (size_t)p * w->row_floats * PANEL);
-        score_groups(w, b, count);
+        score_groups(w, s, b, count);
     }
 }
 
@@ -267,8 +307,9 @@ static __attribute__((noinline)) void rebase(const struct work *w, uint32_t row,
     scale_row(lane_sums_of(w) + (size_t)row * BLOCK, BLOCK, keep[0]);
 }
 
-/* Scores of blocks [first, end) of one row become weights. */
-INLINE void weigh_row(const struct work *w, uint32_t row, uint32_t first, uint32_t end)
+/* Scores of blocks [first, end) of one row become weights, those of int8 V times its scales. */
+INLINE void weigh_row(const struct work *w, const struct kv_step *s, uint32_t row, uint32_t first,
+                      uint32_t end)
 {
     float *scores = w->scores + (size_t)row * STEP, *sums = lane_sums_of(w) + (size_t)row * BLOCK;
     v16 highest = v16_load(scores + (size_t)first * BLOCK);
@@ -280,8 +321,10 @@ INLINE void weigh_row(const struct work *w, uint32_t row, uint32_t first, uint32
     v16 total = v16_load(sums);
     for (uint32_t b = first; b < end; b++) {
         v16 p = v16_exp2(v16_sub(v16_load(scores + (size_t)b * BLOCK), base));
-        v16_store(scores + (size_t)b * BLOCK, p);
         total = v16_add(total, p);
+        if (INT8_KV)
+            p = v16_mul(p, v16_load((const float *)s->v[b]));
+        v16_store(scores + (size_t)b * BLOCK, p);
     }
     v16_store(sums, total);
 }
@@ -300,9 +343,9 @@ static void weigh_rows(const struct work *w, const struct kv_step *s)
             if (!whole || w->attention->softcap > 0)
                 cut_scores(w->attention, w->scores + (size_t)row * STEP, span, s->first, s->end);
             if (s->end - s->first == STEP_BLOCKS)
-                weigh_row(w, row, 0, STEP_BLOCKS);
+                weigh_row(w, s, row, 0, STEP_BLOCKS);
             else
-                weigh_row(w, row, s->first, s->end);
+                weigh_row(w, s, row, s->first, s->end);
         }
     }
 }
@@ -312,7 +355,7 @@ static void weigh_rows(const struct work *w, const struct kv_step *s)
 static void run_step(const struct work *w, uint32_t begin)
 {
     const struct kv_step s = step_of(w, begin);
-    if (INT8_KV || w->rows > TILE_ROWS || w->attention->head_dim % 2 != 0) {
+    if (w->rows > TILE_ROWS || w->attention->head_dim % DIMS_AT_ONCE != 0) {
         score_many(w, &s);
         weigh_rows(w, &s);
         add_many(w, &s, s.first);

@@ -6,7 +6,8 @@
  *   add_pairs   for few rows: panels are bf16 pairs as they lie in the pages, read once, made f32
  *               on the way; what comes after them is asked for meanwhile, since pages lie anywhere
  *               and a processor looks ahead no further than the end of one
- *   add_wide    for more: panels were made f32 (widen_pairs) and wait in the first cache
+ *   add_bytes   the same of int8, as integers: scales come before (p) or after (scores)
+ *   add_wide    for more: panels were made f32 (widen_) and wait in the first cache
  *
  * Either way the sum of one element is one chain of FMAs in the order of k: the bits are the same.
  * R, P and the steps of a are constants where these are inlined. */
@@ -20,6 +21,7 @@
 #include "kernels/cpu/family.h"
 
 #define PAIR_BYTES (PANEL * 2 * sizeof(uint16_t)) /* two k of a panel: a line of the cache */
+#define BYTES_AT_ONCE 4                           /* the same of int8 */
 #define WIDTH_MAX 4
 
 /* Panels side by side that leave room for the sums of R rows. */
@@ -82,6 +84,27 @@ INLINE void add_pairs(const int R, const int P, const uint8_t *const from[WIDTH_
     }
 }
 
+/* `count` k of int8, a multiple of BYTES_AT_ONCE; `ahead` may reach behind a tile's end. */
+INLINE void add_bytes(const int R, const int P, const uint8_t *const from[WIDTH_MAX],
+                      const uint8_t *const ahead[WIDTH_MAX], uint32_t count, const float *a,
+                      const size_t row, const size_t step, v16 sum[TILE_ROWS][WIDTH_MAX])
+{
+    for (size_t at = 0; at < (size_t)count * PANEL; at += (size_t)BYTES_AT_ONCE * PANEL) {
+        UNROLL for (int p = 0; p < P; p++) __builtin_prefetch(ahead[p] + at);
+        UNROLL for (int k = 0; k < BYTES_AT_ONCE; k++)
+        {
+            UNROLL for (int p = 0; p < P; p++)
+            {
+                v16 v = v16_load_i8(load_again(from[p] + at + (size_t)k * PANEL));
+                a = load_again(a);
+                UNROLL for (int r = 0; r < R; r++)
+                    v16_add_product(&sum[r][p], v16_broadcast(a + (size_t)r * row), v);
+            }
+            a += step;
+        }
+    }
+}
+
 /* Panels of f32, `panel_floats` apart. */
 INLINE void add_wide(const int R, const int P, const float *from, size_t panel_floats,
                      uint32_t count, const float *a, const size_t row, const size_t step,
@@ -110,28 +133,13 @@ INLINE void widen_pairs(const uint8_t *from, const uint8_t *ahead, uint32_t pair
     }
 }
 
-/* The same of int8 tiles (family.h), whose integers become f32 exactly and then take their token's
- * scale. K: [dims][16 tokens]. */
-INLINE void widen_k_int8(const uint8_t *tile, const uint8_t *ahead, uint32_t dims, float *to)
+/* Int8 vectors of 16 to f32, as the integers that they are. */
+INLINE void widen_bytes(const uint8_t *from, const uint8_t *ahead, uint32_t vectors, float *to)
 {
-    const v16 scales = v16_load((const float *)tile);
-    const uint8_t *from = tile + KV_INT8_SCALES_BYTES;
-    for (size_t i = 0; i < KV_INT8_SCALES_BYTES + (size_t)dims * PANEL; i += 64)
+    for (size_t i = 0; i < (size_t)vectors * PANEL; i += 64)
         __builtin_prefetch(ahead + i);
-    for (; dims > 0; dims--, from += PANEL, to += PANEL)
-        v16_store(to, v16_mul(v16_load_i8(from), scales));
-}
-
-/* V: 16 dims, `panel` of them, to [16 tokens][16 dims]. */
-INLINE void widen_v_int8(const uint8_t *tile, const uint8_t *ahead, uint32_t panel, float *to)
-{
-    const float *scales = (const float *)tile;
-    const size_t at = KV_INT8_SCALES_BYTES + (size_t)panel * KV_BLOCK_TOKENS * PANEL;
-    for (size_t i = 0; i < KV_BLOCK_TOKENS * PANEL; i += 64)
-        __builtin_prefetch(ahead + at + i);
-    for (uint32_t t = 0; t < KV_BLOCK_TOKENS; t++)
-        v16_store(to + t * PANEL,
-                  v16_mul(v16_load_i8(tile + at + t * PANEL), v16_broadcast(scales + t)));
+    for (; vectors > 0; vectors--, from += PANEL, to += PANEL)
+        v16_store(to, v16_load_i8(from));
 }
 
 #endif
