@@ -14,7 +14,7 @@ struct shape {
     float softcap;
 };
 
-/* One model layer of one backend, with sequences whose qkv rows are known in advance. */
+/* Two model layers of one backend, with sequences whose qkv rows are known in advance. */
 struct world {
     struct backend *b;
     struct shape shape;
@@ -23,7 +23,8 @@ struct world {
     uint32_t blocks, tokens, sequences; /* tokens per sequence at most */
     uint32_t *table;                    /* [sequences][table_stride] */
     uint32_t table_stride;
-    uint64_t seed; /* of the values; places differ by `places` */
+    uint64_t seed;  /* of the values; places differ by `places` */
+    uint32_t layer; /* that steps run */
 };
 
 static uint32_t columns_of(const struct shape *shape)
@@ -47,6 +48,7 @@ static struct world *open_world(const char *name, unsigned threads, const struct
     w->b = open_backend(name, threads);
     assert_non_null(w->b);
     w->shape = *shape;
+    w->layer = 1;
     w->tokens = tokens;
     w->sequences = sequences;
     w->table_stride = (tokens + 15) / 16;
@@ -87,7 +89,7 @@ struct piece { /* rows of one sequence in a step */
     uint32_t sequence, first, count;
 };
 
-/* Run one step of layer 1; copies each row's attention into results[sequence][position]. */
+/* Run one step of w->layer; copies each row's attention into results[sequence][position]. */
 static void run_step(struct world *w, const struct piece *pieces, uint32_t count, float *results)
 {
     uint32_t rows = 0, columns = columns_of(&w->shape);
@@ -120,8 +122,8 @@ static void run_step(struct world *w, const struct piece *pieces, uint32_t count
                               .table_stride = w->table_stride};
     const struct rope rope = {w->cos_sin, w->tokens, w->shape.rotary_dims, w->shape.interleaved};
     struct tensor tq = tensor_of(qkv, rows, columns), to = tensor_of(out, rows, out_columns);
-    op_rope(w->b, &tq, &w->shape.heads, &rope, w->kv, 1, &step);
-    op_attention(w->b, &to, &tq, &w->shape.heads, w->kv, 1, &step,
+    op_rope(w->b, &tq, &w->shape.heads, &rope, w->kv, w->layer, &step);
+    op_attention(w->b, &to, &tq, &w->shape.heads, w->kv, w->layer, &step,
                  &(struct attention_rule){.scale = 1 / sqrtf((float)w->shape.heads.head_dim),
                                           .softcap = w->shape.softcap,
                                           .window = w->shape.window});
@@ -510,6 +512,36 @@ static void test_block_read_when_written_elsewhere_gives_the_same_bits(void **st
     kv_dtype = KV_BFLOAT16;
 }
 
+static void test_attention_when_another_layer_is_written_keeps_its_own(void **state)
+{
+    static const char *const names[] = {"ref", "cpu"};
+    static const struct shape shape = {{4, 2, 24, 2, 0}, 24, false, 0, 0};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        kv_dtype = i < 2 ? KV_BFLOAT16 : KV_INT8;
+        struct world *w = open_world(names[i % 2], 1, &shape, 1, 32, 0);
+        float *whole[2], *again = mem_calloc(result_floats(w), sizeof(*again));
+        size_t row = result_floats(w) / 32;
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            w->layer = layer;
+            w->seed = layer; /* other values */
+            whole[layer] = run_whole(w);
+        }
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            w->layer = layer;
+            w->seed = layer;
+            run_step(w, &(struct piece){0, 26, 6}, 1, again);
+            assert_memory_equal(again + 26 * row, whole[layer] + 26 * row,
+                                6 * row * sizeof(*again));
+        }
+        mem_free(whole[0]);
+        mem_free(whole[1]);
+        mem_free(again);
+        close_world(w);
+    }
+    kv_dtype = KV_BFLOAT16;
+}
+
 static void test_block_bytes_when_asked_counts_all_layers(void **state)
 {
     struct backend *r = open_backend("ref", 1), *c = open_backend("cpu", 1);
@@ -545,6 +577,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_attention_when_decode_is_split_equals_unsplit),
         cmocka_unit_test(test_copy_blocks_when_part_of_a_block_copies_those_slots_only),
         cmocka_unit_test(test_block_read_when_written_elsewhere_gives_the_same_bits),
+        cmocka_unit_test(test_attention_when_another_layer_is_written_keeps_its_own),
         cmocka_unit_test(test_block_bytes_when_asked_counts_all_layers),
     };
     if (!choose_family(argc, argv))
