@@ -4,10 +4,10 @@
  *   amx       bf16 weights by tiles, quantised ones by VNNI, attention by FMA: one row alone runs
  *             at the speed of memory
  *
- * Over int8 KV both attend by FMA, as AVX-512 does: the scales of tokens would be one more pass
- * between tiles.
- * Two families, since a row must have the same bits in any number of rows. Why amx does not attend
- * by tiles: scores in bf16 on top of int8 activations were farther from f32 than a family may be.
+ * Over int8 KV both attend by FMA, as AVX-512 does: tiles multiply bf16, which would have to be
+ * made of the bytes first. Two families, since a row must have the same bits in any number of rows.
+ * Why amx does not attend by tiles: scores in bf16 on top of int8 activations were farther from f32
+ * than a family may be.
  */
 #include <errno.h>
 #include <sys/syscall.h>
