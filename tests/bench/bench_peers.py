@@ -20,6 +20,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 
 import peer_rows
 import peer_servers
@@ -31,6 +32,7 @@ SHARED_S, SHARED_RATIO = 5, 2.9  # of 100 requests; beside vLLM, which once took
 OFF_REQUESTS = 25  # without the cache one request costs as much as another
 BUDGET = 8192      # tokens of context, where memory is compared
 BUDGET_FLAGS = ("--max-model-len", str(BUDGET), "--kv-cache-memory", "184MiB")
+SETTLE_S = 10
 FIRST_RUNS = 5
 
 
@@ -70,12 +72,32 @@ def serving(servers):
             server.stop()
 
 
+def busy_share(seconds):
+    """Of the machine's processor time, for so long from now."""
+    def ticks():
+        with open("/proc/stat", encoding="utf-8") as file:
+            values = [int(word) for word in file.readline().split()[1:9]]
+        return sum(values), values[3] + values[4]  # all; idle and waiting for a disk
+    total, idle = ticks()
+    time.sleep(seconds)
+    total_now, idle_now = ticks()
+    return 1 - (idle_now - idle) / max(1, total_now - total)
+
+
+def settle():
+    """Threads of vLLM spin for a while behind its last answer, which the next server would pay."""
+    deadline = time.monotonic() + SETTLE_S
+    while busy_share(0.25) > 0.1 and time.monotonic() < deadline:
+        pass
+
+
 def alternate(servers, runs, measure, *more):
     """{row: {server: median}}"""
     text = peer_rows.Text(servers[0])
     seen = {}
     for number in range(runs):
         for server in servers:
+            settle()
             for row, value in measure(server, text, number, *more).items():
                 seen.setdefault(row, {}).setdefault(server.name, []).append(value)
     return {row: {name: statistics.median(values) for name, values in by_server.items()}
