@@ -118,23 +118,24 @@ INLINE void dot_u4(const int R, const int first, const int end, const uint8_t *q
     }
 }
 
-/* Quads first .. first + 3; `is_signed`: S6, else U5. */
-INLINE void dot_half(const int R, const bool is_signed, const int first, const uint8_t *quads,
-                     const int8_t *q, size_t q_stride, __m256i ret_dot[ROWS][2])
+/* Quads [first, end) of a byte per weight; `is_signed`: S6, else U5 or U4 opened. */
+INLINE void dot_quads(const int R, const bool is_signed, const int first, const int end,
+                      const uint8_t *quads, const int8_t *q, size_t q_stride,
+                      __m256i ret_dot[ROWS][2])
 {
-    UNROLL for (int i = 0; i < QUADS / 2; i++)
+    UNROLL for (int i = first; i < end; i++)
     {
-        __m256i w0 = load_bytes(quads + (first + i) * 64);
-        __m256i w1 = load_bytes(quads + (first + i) * 64 + 32);
+        __m256i w0 = load_bytes(quads + i * 64);
+        __m256i w1 = load_bytes(quads + i * 64 + 32);
         __m256i size0 = is_signed ? _mm256_abs_epi8(w0) : w0;
         __m256i size1 = is_signed ? _mm256_abs_epi8(w1) : w1;
         UNROLL for (int r = 0; r < R; r++)
         {
-            __m256i a = broadcast_quad(q + (size_t)r * q_stride + (first + i) * 4);
+            __m256i a = broadcast_quad(q + (size_t)r * q_stride + i * 4);
             __m256i a0 = is_signed ? _mm256_sign_epi8(a, w0) : a;
             __m256i a1 = is_signed ? _mm256_sign_epi8(a, w1) : a;
-            add_products(&ret_dot[r][0], _mm256_maddubs_epi16(size0, a0), i == 0);
-            add_products(&ret_dot[r][1], _mm256_maddubs_epi16(size1, a1), i == 0);
+            add_products(&ret_dot[r][0], _mm256_maddubs_epi16(size0, a0), i == first);
+            add_products(&ret_dot[r][1], _mm256_maddubs_epi16(size1, a1), i == first);
         }
     }
     UNROLL for (int r = 0; r < R; r++)
@@ -148,8 +149,8 @@ INLINE void dot_u5(const int R, const uint8_t *quads, const int8_t *q, size_t q_
                    __m256i ret_dot[ROWS][2])
 {
     __m256i second[ROWS][2];
-    dot_half(R, false, 0, quads, q, q_stride, ret_dot);
-    dot_half(R, false, QUADS / 2, quads, q, q_stride, second);
+    dot_quads(R, false, 0, QUADS / 2, quads, q, q_stride, ret_dot);
+    dot_quads(R, false, QUADS / 2, QUADS, quads, q, q_stride, second);
     UNROLL for (int r = 0; r < R; r++)
     {
         ret_dot[r][0] = _mm256_add_epi32(ret_dot[r][0], second[r][0]);
@@ -284,7 +285,8 @@ INLINE void multiply_s6(const int R, const struct block *b)
         {
             __m256i dot[ROWS][2];
             __m256 d[2];
-            dot_half(R, true, half * (QUADS / 2), group + 2 * HEADER, q, b->q_stride, dot);
+            dot_quads(R, true, half * (QUADS / 2), (half + 1) * (QUADS / 2), group + 2 * HEADER, q,
+                      b->q_stride, dot);
             load_header(group + half * HEADER, d);
             add_scaled(R, b, g, dot, d, sum);
         }
@@ -353,34 +355,14 @@ static void open_groups(const struct block *b, struct open_group *to)
     }
 }
 
-/* All quads of a group. */
-INLINE void dot_open(const int R, const uint8_t *quads, const int8_t *q, size_t q_stride,
-                     __m256i ret_dot[ROWS][2])
-{
-    UNROLL for (int i = 0; i < QUADS; i++)
-    {
-        __m256i w0 = load_bytes(quads + i * 64), w1 = load_bytes(quads + i * 64 + 32);
-        UNROLL for (int r = 0; r < R; r++)
-        {
-            __m256i a = broadcast_quad(q + (size_t)r * q_stride + i * 4);
-            add_products(&ret_dot[r][0], _mm256_maddubs_epi16(w0, a), i == 0);
-            add_products(&ret_dot[r][1], _mm256_maddubs_epi16(w1, a), i == 0);
-        }
-    }
-    UNROLL for (int r = 0; r < R; r++)
-    {
-        ret_dot[r][0] = widen(ret_dot[r][0]);
-        ret_dot[r][1] = widen(ret_dot[r][1]);
-    }
-}
-
 INLINE void multiply_open(const int R, const struct block *b, const struct open_group *group)
 {
     __m256 sum[ROWS][2];
     start_sums(R, b, sum);
     for (uint32_t g = 0; g < b->groups; g++, group++) {
         __m256i dot[ROWS][2];
-        dot_open(R, group->quads, b->quant.q + (size_t)g * GROUP, b->q_stride, dot);
+        dot_quads(R, false, 0, QUADS, group->quads, b->quant.q + (size_t)g * GROUP, b->q_stride,
+                  dot);
         __m256 d[2] = {_mm256_load_ps(group->d), _mm256_load_ps(group->d + 8)};
         add_scaled(R, b, g, dot, d, sum);
         __m256 m[2] = {_mm256_load_ps(group->m), _mm256_load_ps(group->m + 8)};
