@@ -28,7 +28,7 @@
 #include "worker/load/model_source.h"
 #include "worker/load/weights.h"
 #include "worker/model/decoder.h"
-#include "worker/start_checks.h"
+#include "worker/start_plan.h"
 #include "worker/tp/comm.h"
 #include "worker/tp/group.h"
 #include "worker/tp/shard.h"
@@ -543,50 +543,52 @@ static int try_token(struct check *check, FILE *out, struct errmsg *err)
     return 0;
 }
 
-/* Bytes of a block of some layers, on the rank that needs the most. */
-static size_t block_bytes(const struct check *check, uint32_t layers)
+/* The numbers of this rank, as a start has them before it loads. */
+static struct rank_model numbers_of(const struct check *check, bool whole_windows)
 {
-    const struct model_config *c = &check->config;
-    return op_kv_block_bytes(check->backend, layers, shard_kv_heads_max(c, check->settings.ranks),
-                             c->head_dim);
+    return (struct rank_model){.source = check->source,
+                               .config = check->config,
+                               .groups = layer_groups_of(&check->config, whole_windows),
+                               .shard = check->shard,
+                               .backend = check->backend};
 }
 
-/* The pool of a worker with these settings, as it plans it: layers that slide have blocks of their
- * own, and fewer of them. 0; as start_checks_run: such a worker would not start. */
-static int print_pool(const struct check *check, FILE *out, struct errmsg *err)
+/* What a worker with these settings takes, as it plans it: layers that slide have blocks of their
+ * own, and fewer of them. 0; as start_plan_make: such a worker would not start. */
+static int print_plan(const struct check *check, FILE *out, struct errmsg *err)
 {
-    const struct check_settings *s = &check->settings;
-    const struct layer_groups groups = layer_groups_of(&check->config, s->whole_windows);
-    const struct start_facts facts = {
-        .pool = {s->kv_bytes, block_bytes(check, groups.full_layers), s->context_asked,
-                 check->config.context_tokens, s->sequences_max,
-                 block_bytes(check, groups.window_layers), groups.window, s->step_tokens_max},
-        .step_tokens_max = s->step_tokens_max,
-        .ranks = s->ranks,
-        .tier_bytes = s->tier_bytes,
-        .other_bytes = check->weights->bytes * s->ranks,
-        .memory_bytes = s->memory_bytes};
+    const struct worker_settings *start = check->settings.start;
+    char text[START_PLAN_TEXT_MAX];
     struct start_plan plan;
-    int r = start_checks_run(&facts, &plan, err);
+    if (start == NULL)
+        return 0;
+    const struct rank_model model = numbers_of(check, worker_whole_windows(start));
+    const struct layer_groups *groups = &model.groups;
+    struct start_facts facts = start_facts_of(start, &model);
+    facts.memory_bytes = check->settings.memory_bytes;
+    int r = start_plan_make(start, &model, &facts, &plan, err);
     if (r < 0) {
         (void)fputs("kv_pool: none\n", out);
         return r;
     }
-    uint32_t blocks = groups.full_layers > 0 ? plan.pool.blocks : 0;
+    uint32_t blocks = groups->full_layers > 0 ? plan.pool.blocks : 0;
     uint32_t windows = plan.pool.window_blocks;
     (void)fprintf(out, "kv_pool: %u blocks, %llu tokens in %llu bytes\n", blocks,
                   (unsigned long long)(blocks > 0 ? blocks : windows) * KV_BLOCK_TOKENS,
                   (unsigned long long)blocks * facts.pool.block_bytes +
                       (unsigned long long)windows * facts.pool.window_block_bytes);
-    if (groups.window > 0)
+    if (groups->window > 0)
         (void)fprintf(out, "kv_window: %u tokens of %u layers, %u blocks of %zu bytes of it\n",
-                      groups.window, groups.window_layers, windows, facts.pool.window_block_bytes);
+                      groups->window, groups->window_layers, windows,
+                      facts.pool.window_block_bytes);
     (void)fprintf(out, "max_model_len: %u, %u sequences of it\n", plan.pool.context_tokens,
                   plan.pool.sequences_at_full_context);
+    start_plan_text(&facts, &plan, text);
+    (void)fprintf(out, "plan: %s\n", text);
     return 0;
 }
 
-/* All of it, also where there is no pool: 0, or print_pool's. */
+/* All of it, also where there is no plan: 0, or print_plan's. */
 static int print_report(const struct check *check, FILE *out, struct errmsg *err)
 {
     const struct model_config *c = &check->config;
@@ -609,21 +611,22 @@ static int print_report(const struct check *check, FILE *out, struct errmsg *err
                   c->experts.chosen);
     (void)fprintf(out, "backend: %s\nisa: %s\nranks: %u\nthreads: %u\n", s->backend,
                   check->backend->isa, s->ranks, check->backend->threads);
+    const struct rank_model whole = numbers_of(check, true);
     (void)fprintf(out, "weights_bytes: %llu\nkv_block_bytes: %zu\nactivation_bytes: %zu\n",
-                  (unsigned long long)check->weights->bytes, block_bytes(check, c->layers),
+                  (unsigned long long)check->weights->bytes, rank_model_block_bytes(&whole),
                   decoder_activation_bytes(check->decoder));
     (void)fprintf(out, "kv_cache_dtype: %s\n", kv_dtype_name(s->kv_dtype));
-    int r = print_pool(check, out, err);
+    int r = print_plan(check, out, err);
     print_types(check, out);
     return r;
 }
 
 static int report(struct check *check, FILE *out, struct errmsg *err)
 {
-    int pool = print_report(check, out, err);
+    int plan = print_report(check, out, err);
     struct errmsg token = {""};
     int r = try_token(check, out, &token);
-    return r < 0 ? errmsg_set(err, r, "%s", token.text) : pool;
+    return r < 0 ? errmsg_set(err, r, "%s", token.text) : plan;
 }
 
 int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct errmsg *err)

@@ -19,6 +19,7 @@
 #include "kernels/ops.h"
 #include "proto/base/errmsg.h"
 #include "worker/load/model_config.h"
+#include "worker/settings.h"
 
 #define CHECK_CHUNK_DEFAULT 512u
 
@@ -33,20 +34,14 @@ struct check_settings {
     uint32_t deadline_ms;   /* of every wait between ranks; 0: 30000 */
     uint32_t tokens_max;    /* longest sequence; 0: the model's context, at most 32768 */
     enum kv_dtype kv_dtype; /* --kv-cache-dtype */
-    /* For the report of what a worker would have: */
-    uint64_t kv_bytes;      /* --kv-cache-memory */
-    uint32_t context_asked; /* --max-model-len, 0: the model's */
-    uint32_t sequences_max; /* --max-num-seqs */
-    uint32_t step_tokens_max;
-    uint64_t tier_bytes;   /* memory of tiers, of one rank */
-    uint64_t memory_bytes; /* this machine's; 0: not known */
-    bool whole_windows;    /* layers that slide keep all of their KV */
+    const struct worker_settings *start; /* whose plan the report has; NULL: none. Borrowed */
+    uint64_t memory_bytes;               /* this machine's; 0: not known */
 };
 
 /* Load, print architecture and sizes to `out` as `key: value` lines and try one token; or, when
  * `in` is not NULL (--ids), answer its lines instead. 0; -EINVAL: *err names file, key or input
  * line; -ENOTSUP, -ENOMEM; -EDOM: a logit of the tried token is no number; -ECANCELED, -ETIMEDOUT:
- * a rank failed. Settings with which a worker would not start (start_checks.h) are told last, after
+ * a rank failed. Settings with which a worker would not start (start_plan.h) are told last, after
  * the whole report. */
 int check_run(const struct check_settings *settings, FILE *in, FILE *out, struct errmsg *err);
 

@@ -34,12 +34,7 @@ static int run_check(const struct worker_settings *settings)
                                    .ranks = settings->ranks,
                                    .deadline_ms = settings->rank_timeout_ms,
                                    .tokens_max = settings->context_tokens,
-                                   .kv_bytes = settings->kv_bytes,
-                                   .context_asked = settings->context_tokens,
-                                   .sequences_max = settings->sequences_max,
-                                   .step_tokens_max = settings->step_tokens_max,
-                                   .tier_bytes = worker_settings_tier_bytes(settings),
-                                   .whole_windows = worker_whole_windows(settings),
+                                   .start = settings,
                                    .kv_dtype = worker_backend_settings(settings).kv_dtype};
     FILE *in = NULL;
     uint64_t available = 0;

@@ -153,14 +153,15 @@ static int check_memory(const struct start_facts *facts, struct start_plan *plan
                      (uint64_t)plan->pool.window_blocks * facts->pool.window_block_bytes) *
                     facts->ranks;
     uint64_t tier = facts->tier_bytes * facts->ranks;
+    uint64_t other = facts->weights_bytes + facts->logits_bytes + facts->adapter_bytes;
 
-    plan->bytes = pool + tier + facts->other_bytes;
+    plan->bytes = pool + tier + other;
     if (facts->memory_bytes > 0 && plan->bytes > facts->memory_bytes)
         return errmsg_set(err, -ENOMEM,
                           "Too large KV cache: %.2f GiB of it, %.2f GiB of tiers and %.2f GiB "
                           "of weights and work space, out of %.2f GiB of memory; lower "
                           "--kv-cache-memory, --host-tier-memory or --disk-tier-buffer",
-                          (double)pool / GIB, (double)tier / GIB, (double)facts->other_bytes / GIB,
+                          (double)pool / GIB, (double)tier / GIB, (double)other / GIB,
                           (double)facts->memory_bytes / GIB);
     if (facts->available_bytes > 0 && plan->bytes > facts->available_bytes)
         (void)errmsg_set(note(plan), -ERANGE,

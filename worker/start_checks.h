@@ -14,8 +14,10 @@ struct start_facts {
     struct pool_request pool;
     uint32_t step_tokens_max; /* --max-num-batched-tokens */
     uint32_t ranks;
-    uint64_t tier_bytes;      /* memory of tiers, of one rank */
-    uint64_t other_bytes;     /* of the group: weights, logits, grammars; an estimate */
+    uint64_t tier_bytes; /* memory of tiers, of one rank */
+    /* Of the group: */
+    uint64_t weights_bytes; /* as the files store them: what is packed is near it */
+    uint64_t logits_bytes, adapter_bytes;
     uint64_t memory_bytes;    /* this machine's, or the cgroup's limit; 0: not known */
     uint64_t available_bytes; /* of it, now; 0: not known */
 };
@@ -23,7 +25,7 @@ struct start_facts {
 struct start_plan {
     struct pool_plan pool;
     uint32_t step_tokens_max;             /* whole blocks */
-    uint64_t bytes;                       /* what the group may come to: pool, tier, other_bytes */
+    uint64_t bytes;                       /* what the group may come to: the sum of all of these */
     struct errmsg notes[START_NOTES_MAX]; /* of what was changed, or looks wrong: to be logged */
     uint32_t notes_count;
 };

@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +39,7 @@
 #include "worker/kv/eviction.h"
 #include "worker/load/card.h"
 #include "worker/model_file.h"
-#include "worker/start_checks.h"
+#include "worker/start_plan.h"
 #include "worker/tier/tier_folder.h"
 #include "worker/tp/ranks.h"
 
@@ -98,13 +97,6 @@ static int open_admin(struct worker *worker, struct errmsg *err)
                             err);
 }
 
-/* The model file stands for its weights, which are not loaded yet; a folder is not looked into. */
-static uint64_t file_bytes(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
-}
-
 static void note_windows(const struct worker_settings *settings, const struct model_config *config)
 {
     if (!settings->whole_windows && worker_whole_windows(settings) &&
@@ -118,28 +110,19 @@ static void note_windows(const struct worker_settings *settings, const struct mo
 static int check_start(struct worker *worker, struct errmsg *err)
 {
     const struct worker_settings *settings = worker->settings;
-    const struct model_config *config = &worker->model->config;
-    struct start_facts facts = {
-        .pool = {settings->kv_bytes, rank_model_block_bytes(worker->model),
-                 settings->context_tokens, config->context_tokens, settings->sequences_max,
-                 rank_model_window_block_bytes(worker->model), worker->model->groups.window,
-                 settings->step_tokens_max},
-        .step_tokens_max = settings->step_tokens_max,
-        .ranks = settings->ranks,
-        .tier_bytes = worker_settings_tier_bytes(settings),
-        .other_bytes =
-            file_bytes(worker->file) + engine_logits_bytes(settings->sequences_max, config),
-    };
+    struct start_facts facts = start_facts_of(settings, worker->model);
+    char text[START_PLAN_TEXT_MAX];
     struct start_plan plan;
-    if (settings->lora)
-        facts.other_bytes += rank_model_adapter_bytes(worker->model, worker_lora_limits(settings));
+
     process_memory(&facts.memory_bytes, &facts.available_bytes);
-    int r = start_checks_run(&facts, &plan, err);
+    int r = start_plan_make(settings, worker->model, &facts, &plan, err);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < plan.notes_count; i++)
         log_warn("start_check", "note=\"%s\"", plan.notes[i].text);
-    note_windows(settings, config);
+    note_windows(settings, &worker->model->config);
+    start_plan_text(&facts, &plan, text);
+    log_info("plan", "%s", text);
     worker->info.pool = plan.pool;
     worker->info.step_tokens_max = plan.step_tokens_max;
     return 0;
@@ -187,10 +170,6 @@ static int open_disk_tier(struct worker *worker, struct errmsg *err)
         return 0;
     worker_disk_path(worker->settings, worker->info.disk_path);
     int r = open_card(worker, err);
-    if (r < 0)
-        return r;
-    const struct rank_limits limits = worker_info_limits(&worker->info);
-    r = rank_model_check_disk(worker->model, &limits, err);
     return r < 0 ? r : tier_folder_lock(worker->info.disk_path, &worker->disk_lock, err);
 }
 

@@ -2,6 +2,7 @@
  * of its generation_config.json; and `refrain-worker --check` on a folder and on a GGUF. */
 #include <cmocka.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,65 @@ static void test_check_says_what_a_model_is(void **state)
     }
 }
 
+/* From `word` to the end of its line; a text without it: NULL. mem_free() it. */
+static char *rest_of_line(const char *text, const char *word)
+{
+    const char *at = text == NULL ? NULL : strstr(text, word);
+    return at == NULL
+               ? NULL
+               : mem_printf("%.*s", (int)strcspn(at + strlen(word), "\n"), at + strlen(word));
+}
+
+struct taken {
+    const char *folder; /* of the worker's output */
+    char *plan;
+};
+
+static bool has_started(void *user)
+{
+    struct taken *taken = user;
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/err", taken->folder);
+    char *text = file_read(path, NULL);
+    if (text != NULL && strstr(text, "event=ready") != NULL)
+        taken->plan = rest_of_line(text, "event=plan ");
+    mem_free(text);
+    return taken->plan != NULL;
+}
+
+static void test_check_prints_the_plan_of_a_start(void **state)
+{
+    static const char *const flags[][12] = {
+        {"--reference", "--max-num-seqs", "7"},
+        {"--tensor-parallel-size", "2", "--kv-cache-memory", "1MiB", "--max-num-batched-tokens",
+         "300", "--enable-lora", "--max-loras", "3", "--host-tier-memory", "64KiB"},
+    };
+    const char *models[] = {folder, TINY "llama-gguf-q8_0/model.gguf"};
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        char run_dir[128];
+        const char *argv[24] = {"refrain-worker", "--run-dir", run_dir, "--model", models[i / 2]};
+        struct program checked, started;
+        (void)snprintf(run_dir, sizeof(run_dir), "%s/run-%zu", parent, i);
+        for (size_t k = 0; flags[i % 2][k] != NULL; k++)
+            argv[5 + k] = flags[i % 2][k];
+        check(&checked, models[i / 2], flags[i % 2]);
+        char *plan = rest_of_line(checked.out, "\nplan: ");
+        program_start(&started, argv);
+        struct taken taken = {started.folder, NULL};
+        assert_true(poll_until(has_started, &taken, 30000));
+        assert_int_equal(kill(started.pid, SIGTERM), 0); /* serves already, and no router asks */
+        program_wait(&started, 30000);
+        assert_int_equal(started.code, 0);
+        assert_non_null(plan);
+        assert_string_equal(taken.plan, plan);
+        mem_free(plan);
+        mem_free(taken.plan);
+        program_done(&started);
+        program_done(&checked);
+    }
+}
+
 /* The rows of a prompt's full_logit_positions against logits.f32. */
 static void compare_rows(const json_t *answer, const json_t *prompt, const char *name)
 {
@@ -264,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_a_folder_is_served_with_its_own_defaults),
         cmocka_unit_test(test_the_operator_overrides_the_defaults),
         cmocka_unit_test(test_check_says_what_a_model_is),
+        cmocka_unit_test(test_check_prints_the_plan_of_a_start),
         cmocka_unit_test(test_check_answers_ids_with_the_golden_logits),
         cmocka_unit_test(test_check_refuses_with_a_sentence_and_a_code),
     };

@@ -158,11 +158,7 @@ static void test_sequences_when_longer_than_the_context_are_refused(void **state
 
 static void test_report_when_no_ids_are_given_names_the_model(void **state)
 {
-    const struct check_settings settings = {.model = path,
-                                            .reference = true,
-                                            .kv_bytes = 1 << 20,
-                                            .sequences_max = 16,
-                                            .step_tokens_max = 16};
+    const struct check_settings settings = {.model = path, .reference = true};
     char *out = NULL;
     assert_int_equal(run(&settings, NULL, &out, NULL), 0);
     assert_non_null(strstr(out, "architecture: llama\n"));
@@ -174,11 +170,10 @@ static void test_report_when_no_ids_are_given_names_the_model(void **state)
 /* Of 5 layers 4 slide. A layer of a block is 2 x 2 heads x 16 tokens x 4 floats: 1024 bytes. */
 static void test_report_when_layers_slide_counts_blocks_of_their_own(void **state)
 {
-    struct check_settings settings = {.model = SOURCE_DIR "/tests/golden/tiny/cohere2",
-                                      .reference = true,
-                                      .kv_bytes = 1 << 20,
-                                      .sequences_max = 16,
-                                      .step_tokens_max = 16};
+    struct worker_settings start = {
+        .kv_bytes = 1 << 20, .sequences_max = 16, .step_tokens_max = 16};
+    const struct check_settings settings = {
+        .model = SOURCE_DIR "/tests/golden/tiny/cohere2", .reference = true, .start = &start};
     const struct pool_request request = {1 << 20, 1024, 0, 512, 16, 4096, 21, 16};
     const struct pool_plan plan = pool_plan_make(&request);
     char *out = NULL, line[128];
@@ -192,7 +187,7 @@ static void test_report_when_layers_slide_counts_blocks_of_their_own(void **stat
     assert_non_null(strstr(out, line));
     assert_non_null(strstr(out, "max_model_len: 512, "));
     free(out);
-    settings.whole_windows = true;
+    start.whole_windows = true;
     assert_int_equal(run(&settings, NULL, &out, NULL), 0);
     assert_non_null(strstr(out, "kv_pool: 204 blocks, 3264 tokens in 1044480 bytes\n"));
     assert_null(strstr(out, "kv_window"));
@@ -202,11 +197,9 @@ static void test_report_when_layers_slide_counts_blocks_of_their_own(void **stat
 /* Blocks of 2 layers: 2 x 2 x 2 heads x 16 tokens x 4 floats, 2048 bytes. */
 static void test_report_when_a_worker_would_not_start_fails_with_its_sentence(void **state)
 {
-    struct check_settings settings = {.model = path,
-                                      .reference = true,
-                                      .kv_bytes = 4 * 2048 - 1,
-                                      .sequences_max = 16,
-                                      .step_tokens_max = 16};
+    struct worker_settings start = {
+        .kv_bytes = 4 * 2048 - 1, .sequences_max = 16, .step_tokens_max = 16};
+    struct check_settings settings = {.model = path, .reference = true, .start = &start};
     struct errmsg err = {""};
     char *out = NULL;
     assert_int_equal(run(&settings, NULL, &out, &err), -ENOMEM);
@@ -216,20 +209,77 @@ static void test_report_when_a_worker_would_not_start_fails_with_its_sentence(vo
     assert_non_null(strstr(out, "kv_pool: none\n"));
     assert_non_null(strstr(out, "after_token_0: ")); /* all else is told */
     free(out);
-    settings.kv_bytes = 1 << 20;
+    start.kv_bytes = 1 << 20;
     settings.memory_bytes = 100000;
     assert_int_equal(run(&settings, NULL, &out, &err), -ENOMEM);
     assert_non_null(strstr(err.text, "Too large KV cache: "));
     free(out);
     settings.memory_bytes = 0;
-    settings.context_asked = 65;
+    start.context_tokens = 65;
     assert_int_equal(run(&settings, NULL, &out, &err), -EINVAL);
     assert_non_null(strstr(err.text, "--max-model-len: max_model_len (65)"));
     free(out);
     assert_int_equal(run(&settings, "{\"ids\": [1]}\n", &out, &err), 0); /* no report */
     free(out);
-    settings.context_asked = 0;
+    start.context_tokens = 0;
+    start.disk_tier_path = (char *)(uintptr_t) "/nonexistent"; /* not looked at */
+    start.disk_tier_bytes = 1 << 20;
+    start.disk_buffer_bytes = 2048;
+    assert_int_equal(run(&settings, NULL, &out, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--disk-tier-buffer: a block of this model has 2048 bytes"));
+    free(out);
+    start.disk_tier_path = NULL;
     assert_int_equal(run(&settings, NULL, &out, &err), 0);
+    free(out);
+}
+
+static uint64_t plan_number(const char *report, const char *key)
+{
+    const char *at = strstr(report, "\nplan: ");
+    at = at == NULL ? NULL : strstr(at, key);
+    if (at == NULL)
+        fail_msg("no '%s' in the plan of\n%s", key, report);
+    return strtoull(at + strlen(key), NULL, 10);
+}
+
+/* Two ranks. Stored floats are what is counted, of a file as of a folder: here all are f32. */
+static void test_plan_counts_weights_logits_and_adapters_of_all_ranks(void **state)
+{
+    struct worker_settings start = {
+        .kv_bytes = 1 << 20, .sequences_max = 16, .step_tokens_max = 16, .host_tier_bytes = 4096};
+    struct check_settings settings = {
+        .model = path, .reference = true, .ranks = 2, .start = &start};
+    const uint64_t embedding = 40 * 16, attention = 2 * 16 * 16 + 2 * 8 * 16, ffn = 3 * 24 * 16;
+    const uint64_t stored = 4 * (embedding + 16 + 2 * (2 * 16 + attention + ffn));
+    struct errmsg err = {""};
+    char *out = NULL;
+    (void)state;
+    assert_int_equal(run(&settings, NULL, &out, &err), 0);
+    uint64_t weights = plan_number(out, " weights_bytes=");
+    assert_true(weights == stored || weights == stored + 4 * embedding); /* a head of its own */
+    assert_int_equal(plan_number(out, " logits_bytes="), (16 + 64) * 40 * 4);
+    assert_int_equal(plan_number(out, " adapter_bytes="), 0);
+    assert_int_equal(plan_number(out, " tier_bytes="), 2 * 4096);
+    uint64_t group = plan_number(out, " group_bytes=");
+    assert_int_equal(group, plan_number(out, " kv_bytes=") + 2 * 4096 + weights + 80 * 160);
+    free(out);
+    start.lora = true;
+    start.loras_max = 3;
+    start.lora_rank_max = 8;
+    assert_int_equal(run(&settings, NULL, &out, &err), 0);
+    uint64_t adapters = plan_number(out, " adapter_bytes=");
+    assert_true(adapters > 2u * 3 * 8 * (16 + 24) * 4);
+    assert_int_equal(plan_number(out, " group_bytes="), group + adapters);
+    free(out);
+    settings.memory_bytes = group + adapters - 1;
+    assert_int_equal(run(&settings, NULL, &out, &err), -ENOMEM);
+    free(out);
+    start.lora = false;
+    start.host_tier_bytes = 0;
+    settings = (struct check_settings){
+        .model = SOURCE_DIR "/tests/golden/tiny/cohere2", .reference = true, .start = &start};
+    assert_int_equal(run(&settings, NULL, &out, &err), 0);
+    assert_int_equal(plan_number(out, " weights_bytes="), plan_number(out, "stored_bytes: F32 "));
     free(out);
 }
 
@@ -265,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_report_when_no_ids_are_given_names_the_model),
         cmocka_unit_test(test_report_when_layers_slide_counts_blocks_of_their_own),
         cmocka_unit_test(test_report_when_a_worker_would_not_start_fails_with_its_sentence),
+        cmocka_unit_test(test_plan_counts_weights_logits_and_adapters_of_all_ranks),
         cmocka_unit_test(test_models_when_broken_are_refused_on_any_rank),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

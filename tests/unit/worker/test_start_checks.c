@@ -16,7 +16,9 @@ static const struct start_facts usual = {
     .step_tokens_max = 2048,
     .ranks = 2,
     .tier_bytes = 500 * 1000,
-    .other_bytes = 7000,
+    .weights_bytes = 4000,
+    .logits_bytes = 2000,
+    .adapter_bytes = 1000,
     .memory_bytes = GIB,
     .available_bytes = GIB,
 };
@@ -164,7 +166,9 @@ static void test_more_than_the_machines_memory_is_refused(void **state)
     facts.pool = (struct pool_request){
         .kv_bytes = GIB, .block_bytes = 1u << 20, .context_model = 8192, .sequences_max = 256};
     facts.tier_bytes = GIB / 4;
-    facts.other_bytes = GIB / 2;
+    facts.weights_bytes = GIB / 4;
+    facts.logits_bytes = GIB / 8;
+    facts.adapter_bytes = GIB / 8;
     facts.memory_bytes = 3 * GIB - 1;
     refuse(&facts, -ENOMEM,
            "Too large KV cache: 2.00 GiB of it, 0.50 GiB of tiers and 0.50 GiB of weights and "
