@@ -34,10 +34,10 @@ static size_t skip_string(const char *text, size_t bytes, size_t at)
     return bytes;
 }
 
-/* Depth; and no NUL outside of strings, which jansson takes for the end after a number. */
-static int check_first(const char *text, size_t bytes, struct errmsg *err)
+/* Depth, count; and no NUL outside of strings, which jansson takes for the end after a number. */
+static int check_first(const char *text, size_t bytes, size_t values_max, struct errmsg *err)
 {
-    size_t depth = 0;
+    size_t depth = 0, values = 1;
 
     for (size_t at = 0; at < bytes;) {
         switch (text[at]) {
@@ -49,6 +49,10 @@ static int check_first(const char *text, size_t bytes, struct errmsg *err)
             if (++depth > JSON_DEPTH_MAX)
                 return errmsg_set(err, -E2BIG, "JSON nests deeper than %d levels at byte %zu",
                                   JSON_DEPTH_MAX, at);
+            values++;
+            break;
+        case ',':
+            values++;
             break;
         case ']':
         case '}':
@@ -60,6 +64,9 @@ static int check_first(const char *text, size_t bytes, struct errmsg *err)
         default:
             break;
         }
+        if (values > values_max)
+            return errmsg_set(err, -E2BIG, "JSON has more than %zu values at byte %zu", values_max,
+                              at);
         at++;
     }
     return 0;
@@ -122,15 +129,20 @@ void json_count_memory(void)
 int json_parse(const char *text, size_t bytes, size_t bytes_max, json_t **ret_value,
                struct errmsg *err)
 {
-    const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
-    json_error_t error;
-    json_t *value;
-    int r;
-
     if (bytes > bytes_max)
         return errmsg_set(err, -E2BIG, "JSON of %zu bytes, at most %zu are allowed", bytes,
                           bytes_max);
-    r = check_first(text, bytes, err);
+    return json_parse_values(text, bytes, SIZE_MAX, ret_value, err);
+}
+
+int json_parse_values(const char *text, size_t bytes, size_t values_max, json_t **ret_value,
+                      struct errmsg *err)
+{
+    const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_error_t error;
+    json_t *value;
+    int r = check_first(text, bytes, values_max, err);
+
     if (r < 0)
         return r;
     value = json_loadb(text, bytes, flags, &error);

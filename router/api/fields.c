@@ -12,7 +12,8 @@
 #include "proto/base/log.h"
 #include "proto/base/number.h"
 
-#define INTEGER_EXACT 9007199254740992.0 /* 2^53: reals past it have lost digits */
+#define BODY_VALUES_MAX ((size_t)1 << 20) /* a million token ids; 0.1 s to parse */
+#define INTEGER_EXACT 9007199254740992.0  /* 2^53: reals past it have lost digits */
 
 const char *fields_type_name(const json_t *value)
 {
@@ -191,7 +192,7 @@ int fields_parse(const void *body, size_t bytes, json_t **ret_object, struct api
     json_t *object = NULL;
     struct errmsg err;
 
-    if (json_parse(body, bytes, SIZE_MAX, &object, &err) < 0)
+    if (json_parse_values(body, bytes, BODY_VALUES_MAX, &object, &err) < 0)
         return api_error_set(error, 400, "invalid_json", NULL, "The body is refused: %s.",
                              err.text);
     if (!json_is_object(object)) {

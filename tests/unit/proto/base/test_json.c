@@ -139,6 +139,35 @@ static void test_parse_when_past_the_size_limit_says_both_numbers(void **state)
     json_decref(value);
 }
 
+static void test_parse_when_over_the_count_of_values_refuses_before_it_builds(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t values;
+    } cases[] = {{"7", 1},
+                 {"[]", 2},
+                 {"[0]", 2},
+                 {"[0,1]", 3},
+                 {"{\"a\":1}", 2},
+                 {"[[],{}]", 5},
+                 {"[\",,[{\", \"\\\",\"]", 3}};
+    struct errmsg err = {""};
+    json_t *value = NULL;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *text = cases[i].text;
+        size_t bytes = strlen(text);
+        assert_int_equal(json_parse_values(text, bytes, cases[i].values, &value, &err), 0);
+        json_decref(value);
+        if (cases[i].values > 1)
+            assert_int_equal(json_parse_values(text, bytes, cases[i].values - 1, &value, &err),
+                             -E2BIG);
+    }
+    assert_int_equal(json_parse_values("[1,2,3,", 7, 3, &value, &err), -E2BIG);
+    assert_string_equal(err.text, "JSON has more than 3 values at byte 4");
+}
+
 static void test_parse_when_malformed_says_where_without_quoting(void **state)
 {
     struct errmsg err = {""};
@@ -357,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_parse_when_a_million_levels_come_refuses_at_once),
         cmocka_unit_test(test_parse_when_brackets_stand_in_strings_does_not_count_them),
         cmocka_unit_test(test_parse_when_past_the_size_limit_says_both_numbers),
+        cmocka_unit_test(test_parse_when_over_the_count_of_values_refuses_before_it_builds),
         cmocka_unit_test(test_parse_when_malformed_says_where_without_quoting),
         cmocka_unit_test(test_parse_when_input_is_broken_refuses),
         cmocka_unit_test(test_append_value_when_numbers_are_real_writes_shortest),
