@@ -66,7 +66,7 @@ struct requests *requests_new(const struct requests_parts *parts)
     memcpy(requests->prefix, random, sizeof(requests->prefix) - 1);
     buffer_init(&requests->scratch, SCRATCH_BYTES_MAX);
     buffer_init(&requests->logprobs, SCRATCH_BYTES_MAX);
-    requests->grammars = grammar_store_new(GRAMMARS_BYTES_MAX);
+    requests->grammars = grammar_checks_new(parts->loop, GRAMMARS_BYTES_MAX);
     buffer_init(&requests->refrain, REFRAIN_BYTES_MAX);
     return requests;
 }
@@ -78,7 +78,7 @@ void requests_free(struct requests *requests)
     ASSERT(list_empty(&requests->open) && requests->open_count == 0);
     buffer_done(&requests->scratch);
     buffer_done(&requests->logprobs);
-    grammar_store_free(requests->grammars);
+    grammar_checks_free(requests->grammars);
     buffer_done(&requests->refrain);
     mem_free(requests);
 }
@@ -168,6 +168,7 @@ static void request_end(struct request *request, int status, const char *finish)
     struct chunk_usage usage;
 
     ASSERT(!request->exchange);
+    grammar_check_cancel(request->grammar_check);
     for (uint32_t i = 0; i < request->choices_count; i++)
         links_cancel(requests->parts.links, &request->choices[i].dispatch);
     beams_free(request->beams);
@@ -326,8 +327,6 @@ static int open_fields(struct request *request, enum api_kind kind, struct api_e
                          error);
     if (r == 0)
         r = answer_force_calls(&model->answers, &request->arena, &request->fields, error);
-    if (r == 0)
-        r = grammar_fields_check(request->requests->grammars, &request->fields, error);
     return r < 0 ? r : make_prompts(request, error);
 }
 
@@ -563,13 +562,10 @@ int request_dispatch(struct request *request, struct dispatch *dispatch, struct 
     return -EINVAL;
 }
 
-void request_run(struct request *request)
+static void dispatch_all(struct request *request)
 {
     struct api_error error;
 
-    ASSERT(request->prompts_count > 0);
-    metrics_observe(request->requests->parts.metrics, RM_PROMPT_SECONDS, 0,
-                    (double)(clock_ns() - request->began_ns) / 1e9);
     int r = prepare_choices(request, &error);
     if (r == 0 && request->fields.beam_search)
         r = beams_run(request, &request->beams, &error);
@@ -583,6 +579,33 @@ void request_run(struct request *request)
     request_set_state(request, REQUEST_DISPATCHED, "dispatched");
     if (request->turn)
         turn_sent(request->turn, request->prompts[0].ids.ids, request->prompts[0].ids.count);
+}
+
+static void on_grammar(void *user, int r, const struct errmsg *err)
+{
+    struct request *request = user;
+    struct api_error error;
+
+    request->grammar_check = NULL;
+    if (r == 0) {
+        dispatch_all(request);
+        return;
+    }
+    (void)grammar_fields_refuse(&request->fields, err, &error);
+    request_refuse(request, &error);
+}
+
+void request_run(struct request *request)
+{
+    struct requests *requests = request->requests;
+    const struct grammar_spec *grammar = &request->fields.grammar;
+
+    ASSERT(request->prompts_count > 0);
+    metrics_observe(requests->parts.metrics, RM_PROMPT_SECONDS, 0,
+                    (double)(clock_ns() - request->began_ns) / 1e9);
+    if (grammar->kind == GRAMMAR_NONE || grammar_checks_ask(requests->grammars, grammar, on_grammar,
+                                                            request, &request->grammar_check) == 0)
+        dispatch_all(request);
 }
 
 /* ---- what comes back ---- */

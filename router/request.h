@@ -15,6 +15,8 @@
 #ifndef REFRAIN_ROUTER_REQUEST_H
 #define REFRAIN_ROUTER_REQUEST_H
 
+#include <uv.h>
+
 #include "router/api/request_json.h"
 #include "router/models.h"
 #include "router/turn.h"
@@ -29,6 +31,7 @@ struct request;
 struct http_exchange;
 
 struct requests_parts {
+    uv_loop_t *loop;
     struct models *models;
     struct worker_links *links;
     struct metrics *metrics; /* router_metric_specs */
@@ -63,7 +66,8 @@ void request_echo_prompt(struct request *request, const char *echo, size_t echo_
 void request_show_prompt(struct request *request, const char *text, size_t bytes);
 /* A copy that lives as long as the request; NULL: its memory is used up. */
 const char *request_keep_text(struct request *request, const char *text, size_t bytes);
-/* Dispatch everything; the request is no longer the caller's. */
+/* Dispatch everything, once its grammar is known to be one; the request is no longer the caller's.
+ */
 void request_run(struct request *request);
 /* Answer with an error; the request is gone. */
 void request_refuse(struct request *request, const struct api_error *error);

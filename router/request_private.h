@@ -5,10 +5,10 @@
 
 #include "proto/base/arena.h"
 #include "proto/base/buffer.h"
-#include "proto/grammar/store.h"
 #include "router/api/token_rules.h"
 #include "router/beams.h"
 #include "router/choice.h"
+#include "router/grammar_checks.h"
 #include "router/request.h"
 #include "router/sampling.h"
 
@@ -41,7 +41,7 @@ struct requests {
     struct buffer scratch; /* JSON of the chunk being written */
     struct buffer logprobs;
     struct buffer refrain; /* members of the "refrain" object */
-    struct grammar_store *grammars;
+    struct grammar_checks *grammars;
 };
 
 struct request {
@@ -60,6 +60,7 @@ struct request {
     struct turn *turn; /* of a chat; NULL: a completion */
     struct choice_plan plan;
     struct token_rules rules;
+    struct grammar_check *grammar_check; /* PARSED, and its grammar is being compiled */
     struct sampling_parts sampling;
     uint64_t prompt_values;  /* log probabilities that were asked for of prompts */
     const char *prompt_text; /* that the client wants to see and has not got; NULL: none */

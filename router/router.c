@@ -257,7 +257,8 @@ static int make_parts(struct router *router, struct errmsg *err)
     api->metrics = metrics_new(router_metric_specs, ROUTER_METRICS);
     api->auth = auth_new(router->settings->api_keys);
     api->sessions = make_sessions(router->settings, api->metrics);
-    const struct requests_parts parts = {.models = api->models,
+    const struct requests_parts parts = {.loop = &router->loop,
+                                         .models = api->models,
                                          .sessions = api->sessions,
                                          .links = api->links,
                                          .metrics = api->metrics,

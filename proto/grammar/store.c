@@ -87,56 +87,91 @@ static bool make_room(struct grammar_store *store, size_t bytes)
     return store->bytes + bytes <= store->bytes_max && map_count(store->by_text) < ENTRIES_MAX;
 }
 
-static int add_entry(struct grammar_store *store, const struct grammar_spec *spec, char *key,
-                     struct grammar **ret_grammar, struct errmsg *err)
+/* NULL: no grammar has such a kind, or so long a text. */
+static char *make_key(const struct grammar_spec *spec)
 {
-    struct grammar *grammar = NULL;
-    int r = grammar_compile(spec, &grammar, err);
+    if (spec->bytes > GRAMMAR_TEXT_MAX)
+        return NULL;
+    if (spec->kind >= GRAMMAR_KINDS) /* the key has room for one byte of it */
+        return NULL;
+    char *key = mem_alloc(spec->bytes + 1);
+    key[0] = (char)spec->kind;
+    if (spec->bytes > 0)
+        memcpy(key + 1, spec->text, spec->bytes);
+    return key;
+}
 
-    if (r < 0)
-        return r;
-    size_t bytes = grammar_bytes(grammar) + sizeof(struct entry) + spec->bytes + 1;
-    if (!make_room(store, bytes)) {
-        grammar_unref(grammar);
-        return errmsg_set(err, -ENOSPC, "grammars in use fill the %zu MiB they may have",
-                          store->bytes_max >> 20);
+static struct entry *find(struct grammar_store *store, const char *key, size_t key_bytes)
+{
+    struct entry *entry = map_get(store->by_text, key, key_bytes);
+
+    if (entry != NULL) {
+        list_remove(&entry->link);
+        list_push_back(&store->used, &entry->link);
     }
+    return entry;
+}
+
+/* Takes the key over, unless there is no room: -ENOSPC. */
+static int add_entry(struct grammar_store *store, char *key, size_t key_bytes,
+                     struct grammar *grammar)
+{
+    size_t bytes = grammar_bytes(grammar) + sizeof(struct entry) + key_bytes;
+
+    if (!make_room(store, bytes))
+        return -ENOSPC;
     struct entry *entry = mem_zalloc(sizeof(*entry));
     *entry = (struct entry){
-        .grammar = grammar, .key = key, .key_bytes = spec->bytes + 1, .bytes = bytes};
-    r = map_set(store->by_text, key, entry->key_bytes, entry, NULL);
+        .grammar = grammar_ref(grammar), .key = key, .key_bytes = key_bytes, .bytes = bytes};
+    int r = map_set(store->by_text, key, entry->key_bytes, entry, NULL);
     ASSERT(r == 0);
     list_init(&entry->link);
     list_push_back(&store->used, &entry->link);
     store->bytes += bytes;
-    *ret_grammar = grammar_ref(grammar);
     return 0;
+}
+
+struct grammar *grammar_store_find(struct grammar_store *store, const struct grammar_spec *spec)
+{
+    char *key = make_key(spec);
+    const struct entry *entry = key == NULL ? NULL : find(store, key, spec->bytes + 1);
+
+    mem_free(key);
+    return entry == NULL ? NULL : grammar_ref(entry->grammar);
+}
+
+void grammar_store_put(struct grammar_store *store, const struct grammar_spec *spec,
+                       struct grammar *grammar)
+{
+    char *key = make_key(spec);
+
+    ASSERT(key != NULL); /* it has been compiled */
+    if (find(store, key, spec->bytes + 1) != NULL ||
+        add_entry(store, key, spec->bytes + 1, grammar) < 0)
+        mem_free(key);
 }
 
 int grammar_store_get(struct grammar_store *store, const struct grammar_spec *spec,
                       struct grammar **ret_grammar, struct errmsg *err)
 {
-    char *key;
+    struct grammar *grammar = grammar_store_find(store, spec);
 
-    if (spec->bytes > GRAMMAR_TEXT_MAX)
-        return errmsg_set(err, -E2BIG, "the grammar has %zu bytes; at most %u are taken",
-                          spec->bytes, GRAMMAR_TEXT_MAX);
-    if (spec->kind >= GRAMMAR_KINDS) /* the key has room for one byte of it */
-        return errmsg_set(err, -EINVAL, "unknown kind of grammar: %d", (int)spec->kind);
-    key = mem_alloc(spec->bytes + 1);
-    key[0] = (char)spec->kind;
-    if (spec->bytes > 0)
-        memcpy(key + 1, spec->text, spec->bytes);
-    struct entry *entry = map_get(store->by_text, key, spec->bytes + 1);
-    if (entry != NULL) {
-        mem_free(key);
-        list_remove(&entry->link);
-        list_push_back(&store->used, &entry->link);
-        *ret_grammar = grammar_ref(entry->grammar);
+    if (grammar != NULL) {
+        *ret_grammar = grammar;
         return 0;
     }
-    int r = add_entry(store, spec, key, ret_grammar, err);
+    int r = grammar_compile(spec, &grammar, err);
     if (r < 0)
-        mem_free(key);
-    return r;
+        return r;
+    char *key = make_key(spec);
+    ASSERT(key != NULL);
+    r = add_entry(store, key, spec->bytes + 1, grammar);
+    if (r == 0) {
+        *ret_grammar = grammar;
+        return 0;
+    }
+    mem_free(key);
+    grammar_unref(grammar);
+    return errmsg_set(err, r, "grammars in use fill the %zu MiB they may have",
+                      store->bytes_max >> 20);
 }

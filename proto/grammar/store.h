@@ -16,6 +16,11 @@ void grammar_store_free(struct grammar_store *store); /* NULL is fine */
 /* One reference in *ret_grammar. As grammar_compile; -ENOSPC: grammars in use fill the store. */
 int grammar_store_get(struct grammar_store *store, const struct grammar_spec *spec,
                       struct grammar **ret_grammar, struct errmsg *err);
+/* The same without compiling, for who compiles elsewhere. find: one reference, or NULL. put: takes
+ * a reference of its own; not kept where there is no room, or where the text is there already. */
+struct grammar *grammar_store_find(struct grammar_store *store, const struct grammar_spec *spec);
+void grammar_store_put(struct grammar_store *store, const struct grammar_spec *spec,
+                       struct grammar *grammar);
 size_t grammar_store_bytes(const struct grammar_store *store);
 
 #endif

@@ -156,18 +156,9 @@ int grammar_fields_read_response_format(struct field_reader *reader, const struc
                          "structural_tag.");
 }
 
-int grammar_fields_check(struct grammar_store *store, const struct api_request *request,
-                         struct api_error *error)
+int grammar_fields_refuse(const struct api_request *request, const struct errmsg *err,
+                          struct api_error *error)
 {
-    struct grammar *grammar = NULL;
-    struct errmsg err;
-
-    if (request->grammar.kind == GRAMMAR_NONE)
-        return 0;
-    int r = grammar_store_get(store, &request->grammar, &grammar, &err);
-    grammar_unref(grammar);
-    if (r == 0)
-        return 0;
     return api_error_bad(error, request->grammar_param, "'%s' is refused: %s.",
-                         request->grammar_param, err.text);
+                         request->grammar_param, err->text);
 }

@@ -148,6 +148,33 @@ static bool are_waiting(void *user)
     return cluster_worker(&cluster, 0, &worker) && worker.waiting >= *(const uint32_t *)user;
 }
 
+static json_t *guided_body(int number, bool good)
+{
+    json_t *body = chat_body(cluster.model, "Go on.", 2);
+    struct buffer regex;
+    buffer_init(&regex, 1 << 20);
+    for (int i = 0; i < 4000; i++)
+        buffer_append(&regex, "[^x]", 4);
+    buffer_printf(&regex, good ? "%d" : "%d(", number);
+    json_object_set_new(body, "guided_regex", json_stringn(regex.data, regex.bytes));
+    buffer_done(&regex);
+    return body;
+}
+
+/* No worker has it yet; every other one is refused when nobody listens any more. */
+static void test_drops_while_a_grammar_is_compiled_end_the_requests(void **state)
+{
+    int fds[24];
+    (void)state;
+    for (int i = 0; i < 24; i++)
+        fds[i] = send_raw(guided_body(i, i % 2 == 0));
+    for (int i = 0; i < 24; i++)
+        (void)close(fds[i]);
+    print_message("dropped with a grammar: nothing held after %u ms\n", await_quiet());
+    json_decref(cluster_post(&cluster, CHAT_PATH, guided_body(0, true), 200));
+    json_decref(cluster_post(&cluster, CHAT_PATH, guided_body(1, false), 400));
+}
+
 static void test_drops_in_the_queue_end_the_requests(void **state)
 {
     uint32_t four = 4;
@@ -218,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_a_drop_in_the_middle_of_a_stream_ends_the_request),
         cmocka_unit_test(test_a_drop_before_the_first_token_ends_the_request),
         cmocka_unit_test(test_a_drop_of_a_request_without_stream_ends_it),
+        cmocka_unit_test(test_drops_while_a_grammar_is_compiled_end_the_requests),
         cmocka_unit_test(test_drops_in_the_queue_end_the_requests),
         cmocka_unit_test(test_b66_fifty_dropped_requests_leave_nothing),
         cmocka_unit_test(test_the_same_request_is_answered_from_cache_after_a_drop),

@@ -32,6 +32,33 @@ static void test_equal_texts_are_compiled_once(void **state)
     grammar_store_free(store);
 }
 
+static void test_what_was_compiled_elsewhere_is_put_and_found(void **state)
+{
+    struct grammar_store *store = grammar_store_new(16 << 10);
+    const struct grammar_spec spec = {GRAMMAR_REGEX, "ab", 2},
+                              long_one = {GRAMMAR_REGEX, "[ab]", 4};
+    struct grammar *ours = NULL, *again = NULL;
+    (void)state;
+    assert_null(grammar_store_find(store, &spec));
+    assert_int_equal(grammar_compile(&spec, &ours, NULL), 0);
+    grammar_store_put(store, &spec, ours);
+    size_t bytes = grammar_store_bytes(store);
+    assert_true(bytes > 0);
+    grammar_store_put(store, &spec, ours); /* is there */
+    assert_int_equal(grammar_store_bytes(store), bytes);
+    again = grammar_store_find(store, &spec);
+    assert_ptr_equal(again, ours);
+    assert_null(grammar_store_find(store, &long_one));
+    grammar_unref(again);
+    grammar_store_free(store);
+    assert_true(grammar_bytes(ours) > 0); /* the store's reference only */
+    store = grammar_store_new(1);
+    grammar_store_put(store, &spec, ours); /* no room: not kept */
+    assert_null(grammar_store_find(store, &spec));
+    grammar_unref(ours);
+    grammar_store_free(store);
+}
+
 static void test_refused_texts_are_not_kept(void **state)
 {
     struct grammar_store *store = grammar_store_new(1 << 20);
@@ -89,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_texts_are_compiled_once),
+        cmocka_unit_test(test_what_was_compiled_elsewhere_is_put_and_found),
         cmocka_unit_test(test_refused_texts_are_not_kept),
         cmocka_unit_test(test_the_least_recently_used_goes_unless_it_is_in_use),
         cmocka_unit_test(test_grammars_in_use_can_fill_it),
