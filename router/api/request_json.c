@@ -181,6 +181,31 @@ static int read_prompt(struct field_reader *reader, const struct field *field, c
     return 0;
 }
 
+/* llama.cpp's name in /tokenize, with its default: no special tokens around the text. */
+static int read_content(struct field_reader *reader, const struct field *field, const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+
+    if (request->prompts_count > 0)
+        return api_error_bad(reader->error, "content",
+                             "'prompt' and 'content' exclude each other.");
+    if (!json_is_string(value))
+        return fields_wrong_type(reader->error, "content", "a string", value);
+    request->add_special_tokens = false;
+    return read_prompt(reader, field, value);
+}
+
+static int refuse_pieces(struct field_reader *reader, const struct field *field,
+                         const json_t *value)
+{
+    if (!json_is_boolean(value))
+        return fields_wrong_type(reader->error, field->name, "true or false", value);
+    return json_is_true(value)
+               ? api_error_set(reader->error, 400, "unsupported_parameter", "with_pieces",
+                               "'with_pieces' is not supported; 'return_token_strs' is.")
+               : 0;
+}
+
 static int read_tokens(struct field_reader *reader, const struct field *field, const json_t *value)
 {
     struct api_request *request = request_of(reader);
@@ -439,6 +464,9 @@ static const struct field table[] = {
     BOOL_ROW("add_special_tokens", CHAT | COMPLETIONS | TOKENIZE, add_special_tokens),
     BOOL_ROW("return_token_strs", TOKENIZE, return_token_strs),
     READ_ROW("prompt", COMPLETIONS | TOKENIZE, prompts, 0, 0, read_prompt),
+    READ_ROW("content", TOKENIZE, prompts, 0, 0, read_content),
+    BOOL_ROW("add_special", TOKENIZE, add_special_tokens), /* llama.cpp's */
+    READ_ROW("with_pieces", TOKENIZE, prompts, 0, 0, refuse_pieces),
     READ_ROW("tokens", DETOKENIZE, prompts, 0, 0, read_tokens),
     BOOL_ROW("echo", ANSWERS, echo),
     DOUBLE_ROW("temperature", ANSWERS, temperature, 0, false, 1e6),
@@ -558,7 +586,9 @@ static int check_together(struct api_request *request, struct api_error *error)
     if (request->kind == API_DETOKENIZE && request->prompts_count == 0)
         return api_error_bad(error, "tokens", "'tokens' is missing.");
     if (request->kind == API_TOKENIZE && !request->messages == (request->prompts_count == 0))
-        return api_error_bad(error, "prompt", "One of 'prompt' and 'messages' is needed.");
+        return api_error_bad(error, "prompt",
+                             "One of 'prompt' (or 'content') and 'messages' is "
+                             "needed.");
     if (request->kind == API_TOKENIZE && request->prompts_count > 0 &&
         (request->prompts_count > 1 || !request->prompts->text))
         return api_error_bad(error, "prompt", "'prompt' must be a string.");

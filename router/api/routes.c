@@ -2,6 +2,16 @@
 #include "router/api/api.h"
 #include "router/http/status_page.h"
 
+/* Of other servers and models: a sentence is better than a path that is not there. */
+static void unserved_handler(struct http_exchange *exchange, void *user)
+{
+    (void)user;
+    http_exchange_reply_error(exchange, 404, "unsupported_endpoint", NULL,
+                              "'%s' is not served: models here answer chats, at "
+                              "/v1/chat/completions, and go on with texts, at /v1/completions.",
+                              http_exchange_path(exchange));
+}
+
 const struct http_route api_routes[] = {
     {"GET", "/", status_page_handler},
     {"POST", "/v1/chat/completions", chat_handler},
@@ -20,6 +30,17 @@ const struct http_route api_routes[] = {
     {"GET", "/v1/refrain/status", status_handler},
     {"POST", "/v1/refrain/drain", drain_handler},
     {"POST", "/v1/refrain/prefix_check", prefix_check_handler},
+    {"GET", "/ping", health_handler}, /* vLLM's, for SageMaker */
+    {"POST", "/ping", health_handler},
+    {"POST", "/v1/embeddings", unserved_handler},
+    {"POST", "/v1/responses", unserved_handler},
+    {"POST", "/v1/messages", unserved_handler},
+    {"POST", "/v1/rerank", unserved_handler},
+    {"POST", "/v1/score", unserved_handler},
+    {"POST", "/v1/moderations", unserved_handler},
+    {"POST", "/v1/images/generations", unserved_handler},
+    {"POST", "/v1/audio/speech", unserved_handler},
+    {"POST", "/v1/audio/transcriptions", unserved_handler},
     {NULL, NULL, NULL},
 };
 

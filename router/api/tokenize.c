@@ -1,5 +1,7 @@
 /* tokenize.c - POST /tokenize and /detokenize, in vLLM's shapes.
  *
+ * What llama.cpp calls it is taken and said too: "content" for a text.
+ *
  * The same template, tokenizer and rule about control tokens as a chat, so what it says is what a
  * chat costs. */
 #include "router/api/api.h"
@@ -127,6 +129,8 @@ static void reply_text(struct http_exchange *exchange, const struct api_request 
     }
     detokenizer_finish(&detokenizer, &text);
     buffer_append_text(&out, "{\"prompt\":");
+    json_append_string(&out, text.data, text.bytes);
+    buffer_append_text(&out, ",\"content\":"); /* llama.cpp's name */
     json_append_string(&out, text.data, text.bytes);
     buffer_append_char(&out, '}');
     out.failed = out.failed || text.failed;

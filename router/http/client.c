@@ -210,11 +210,11 @@ static void fault_text(const struct http_client *c, const struct http_fault *fau
     const struct http_limits *limits = &c->server->limits;
 
     if (fault->status == 413)
-        (void)snprintf(ret_text, text_max, "%s It is %llu bytes.", fault->message,
+        (void)snprintf(ret_text, text_max, "%s At most %llu bytes are taken.", fault->message,
                        (unsigned long long)limits->body_bytes_max);
     else if (fault->status == 431)
-        (void)snprintf(ret_text, text_max, "%s It is %u bytes and %u headers.", fault->message,
-                       limits->header_bytes_max, limits->headers_max);
+        (void)snprintf(ret_text, text_max, "%s At most %u bytes and %u headers are taken.",
+                       fault->message, limits->header_bytes_max, limits->headers_max);
     else
         (void)snprintf(ret_text, text_max, "%s", fault->message);
 }

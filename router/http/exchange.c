@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/base/assert.h"
 #include "proto/base/log.h"
@@ -38,6 +39,21 @@ void exchange_done(struct http_exchange *exchange)
     buffer_done(&exchange->extra);
 }
 
+static void reply_no_path(struct http_exchange *exchange, const char *path)
+{
+    const char *near = http_routes_near(exchange->client->server->routes, path);
+
+    http_exchange_reply_error(exchange, 404, "not_found", NULL,
+                              "There is no path '%.200s' here%s%s%s.", path, near ? "; '" : "",
+                              near ? near : "", near ? "' is" : "");
+}
+
+/* None, or one that changes nothing. */
+static bool is_plain(const char *encoding)
+{
+    return encoding == NULL || strcasecmp(encoding, "identity") == 0;
+}
+
 /* Routes come first: a path that is not here is 404 whatever else the request lacks. */
 static void call_handler(struct http_exchange *exchange)
 {
@@ -51,7 +67,7 @@ static void call_handler(struct http_exchange *exchange)
     route = http_routes_find(server->routes, http_parser_method(parser), &path, &exchange->segment,
                              &allow);
     if (route == NULL && allow.bytes == 0) {
-        http_exchange_reply_error(exchange, 404, "not_found", NULL, "There is no such path.");
+        reply_no_path(exchange, path.text);
     } else if (route == NULL) {
         http_exchange_add_header(exchange, "Allow", allow.data);
         http_exchange_reply_error(exchange, 405, "method_not_allowed", NULL, "This path allows %s.",
@@ -61,6 +77,11 @@ static void call_handler(struct http_exchange *exchange)
          * on no Host, and the outside cases hold such a request to be legal. */
         http_exchange_reply_error(exchange, 400, "missing_host", NULL,
                                   "An HTTP/1.1 request needs a Host header.");
+    } else if (!is_plain(http_parser_header(parser, "content-encoding"))) {
+        http_exchange_add_header(exchange, "Accept-Encoding", "identity");
+        http_exchange_reply_error(
+            exchange, 415, "unsupported_content_encoding", NULL,
+            "Bodies are not unpacked here: send it without Content-Encoding.");
     } else {
         route->handler(exchange, server->user);
     }

@@ -56,3 +56,33 @@ const struct http_route *http_routes_find(const struct http_route *routes, const
     }
     return NULL;
 }
+
+/* `path` without empty segments and a slash at its end. */
+static void squeeze(const char *path, char *ret_text, size_t text_max)
+{
+    size_t used = 0;
+
+    for (const char *at = path; *at != '\0' && used + 1 < text_max; at++) {
+        if (*at == '/' && (at[1] == '/' || at[1] == '\0'))
+            continue;
+        ret_text[used++] = *at;
+    }
+    ret_text[used] = '\0';
+}
+
+const char *http_routes_near(const struct http_route *routes, const char *path)
+{
+    char squeezed[128];
+
+    if (strlen(path) >= sizeof(squeezed))
+        return NULL;
+    squeeze(path, squeezed, sizeof(squeezed));
+    const char *rest = strncmp(squeezed, "/v1/", 4) == 0 ? squeezed + 3 : squeezed;
+    for (const struct http_route *route = routes; route->method != NULL; route++) {
+        bool versioned = strncmp(route->path, "/v1/", 4) == 0;
+        const char *end = versioned ? route->path + 3 : route->path;
+        if (strcmp(end, rest) == 0 || strcmp(route->path, rest) == 0)
+            return route->path;
+    }
+    return NULL;
+}

@@ -19,5 +19,8 @@ struct http_path {
 const struct http_route *http_routes_find(const struct http_route *routes, const char *method,
                                           const struct http_path *path, const char **ret_segment,
                                           struct buffer *allow);
+/* For a path that no route fits: the path of one that was probably meant, with "/v1" put before it
+ * or dropped once, or without slashes that are too many. NULL: none. */
+const char *http_routes_near(const struct http_route *routes, const char *path);
 
 #endif

@@ -202,8 +202,18 @@ static const struct bad_body bodies[] = {
      ""},
     {"/detokenize", "{\"model\":\"model\",\"tokens\":[999]}", 400, INVALID, "tokens", "", "999",
      ""},
-    {"/v1/nothing", "{}", 404, "not_found_error", "", "", "", ""},
-    {"/v1/chat/completions/", "{}", 404, "not_found_error", "", "", "", ""},
+    {"/tokenize", "{\"content\":\"a\",\"prompt\":\"b\"}", 400, INVALID, "content", "",
+     "exclude each other", ""},
+    {"/tokenize", "{\"content\":[\"a\"]}", 400, INVALID, "content", "", "string, not a list", ""},
+    {"/tokenize", "{\"content\":\"a\",\"with_pieces\":true}", 400, INVALID, "with_pieces",
+     "unsupported_parameter", "return_token_strs", ""},
+    {"/v1/nothing", "{}", 404, "not_found_error", "", "not_found", "'/v1/nothing' here", ""},
+    {"/v1/chat/completions/", "{}", 404, "not_found_error", "", "not_found",
+     "'/v1/chat/completions' is", ""},
+    {"/chat/completions", "{}", 404, "not_found_error", "", "not_found",
+     "'/v1/chat/completions' is", ""},
+    {"/v1/embeddings", "{}", 404, "not_found_error", "", "unsupported_endpoint",
+     "'/v1/embeddings' is not served", "/v1/completions"},
     {"/health", "{}", 405, "", "", "", "", ""},
     {"/v1/models", "{}", 405, "", "", "", "", ""},
 };
@@ -333,15 +343,19 @@ static void test_b18_too_long_prompts_are_refused_with_both_numbers(void **state
 }
 
 /* Ids whose text is long: the answer to them all must not be made before they are counted. */
-static void test_long_echoes_of_many_prompts_are_refused_or_given(void **state)
+static void test_long_lists_of_ids_are_refused_by_their_lengths(void **state)
 {
     char *list = repeated("[5", ",5", 30000, "],");
     char *body = repeated("{\"model\":\"model\",\"echo\":true,\"max_tokens\":1,\"prompt\":[", list,
-                          100, "[5]]}");
+                          34, "[5]]}");
     (void)state;
 
     post(&(struct bad_body){COMPLETION_PATH, body, 400, INVALID, "prompt",
                             "context_length_exceeded", "512", "30001"});
+    mem_free(body);
+    body = repeated("{\"model\":\"model\",\"max_tokens\":1,\"prompt\":[", list, 35, "[5]]}");
+    post(&(struct bad_body){COMPLETION_PATH, body, 400, INVALID, "", "invalid_json",
+                            "more than 1048576 values", ""});
     mem_free(list);
     mem_free(body);
 }
@@ -417,9 +431,9 @@ static void test_ten_megabytes_are_refused_with_413(void **state)
     (void)state;
 
     http_post_text(cluster.url, CHAT_PATH, body, &answer);
-    check_error(
-        &(struct bad_body){CHAT_PATH, "10 MiB", 413, INVALID, "", "body_too_large", "8388608", ""},
-        &answer);
+    check_error(&(struct bad_body){CHAT_PATH, "10 MiB", 413, INVALID, "", "body_too_large",
+                                   "8388608", "At most"},
+                &answer);
     http_answer_done(&answer);
     assert_still_well();
     http_send(cluster.url, &chunked, &answer);
@@ -497,7 +511,7 @@ int main(void)
         cmocka_unit_test(test_wrong_fields_of_a_chat_are_named_with_their_limits),
         cmocka_unit_test(test_wrong_bodies_and_paths_get_their_status_and_error_object),
         cmocka_unit_test(test_b18_too_long_prompts_are_refused_with_both_numbers),
-        cmocka_unit_test(test_long_echoes_of_many_prompts_are_refused_or_given),
+        cmocka_unit_test(test_long_lists_of_ids_are_refused_by_their_lengths),
         cmocka_unit_test(test_as_many_stop_ids_as_are_taken_work_beside_the_model_s_own),
         cmocka_unit_test(test_b19_the_context_s_last_token_counts),
         cmocka_unit_test(test_b53_deep_nesting_is_refused_with_the_limit),

@@ -284,7 +284,14 @@ static void test_a_prompt_is_cut_to_its_last_tokens(void **state)
     (void)state;
 
     json_t *all = ask("/tokenize", json_pack("{s:s}", "prompt", prompt), 200);
+    json_t *same =
+        ask("/tokenize", json_pack("{s:s, s:b}", "content", prompt, "add_special", 1), 200);
     json_t *tokens = json_object_get(all, "tokens");
+    assert_true(json_equal(all, same)); /* llama.cpp's names */
+    json_decref(same);
+    same = ask("/detokenize", json_pack("{s:O}", "tokens", tokens), 200);
+    assert_true(json_equal(json_object_get(same, "prompt"), json_object_get(same, "content")));
+    json_decref(same);
     size_t count = json_array_size(tokens);
     assert_int_equal(json_array_size(ids), 2);
     for (size_t i = 0; i < 2; i++)

@@ -76,12 +76,19 @@ static void handle_stream(struct http_exchange *exchange, void *user)
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/", handle_hello},         {"GET", "/hello", handle_hello},
-    {"GET", "/echo", handle_echo},      {"POST", "/echo", handle_echo},
-    {"GET", "/echo/{}", handle_echo},   {"GET", "/tree/{*}", handle_echo},
-    {"GET", "/hold", handle_hold},      {"POST", "/hold", handle_hold},
-    {"GET", "/error", handle_error},    {"GET", "/stream", handle_stream},
-    {"DELETE", "/hello", handle_hello}, {NULL, NULL, NULL},
+    {"GET", "/", handle_hello},
+    {"GET", "/hello", handle_hello},
+    {"GET", "/echo", handle_echo},
+    {"POST", "/echo", handle_echo},
+    {"GET", "/echo/{}", handle_echo},
+    {"GET", "/tree/{*}", handle_echo},
+    {"GET", "/hold", handle_hold},
+    {"POST", "/hold", handle_hold},
+    {"GET", "/error", handle_error},
+    {"GET", "/stream", handle_stream},
+    {"DELETE", "/hello", handle_hello},
+    {"GET", "/v1/thing", handle_hello},
+    {NULL, NULL, NULL},
 };
 
 static void open_fixture(struct fixture *f)
@@ -164,7 +171,15 @@ static void test_paths_when_matched_then_segments_decoded_and_404_405_otherwise(
         {GET("/tree/a/b%2fc"), "GET /tree/a/b/c q=- s=a/b/c h=- b=;"},
         {GET("/echo/"), "HTTP/1.1 404 Not Found"},
         {GET("/echo/x/y"), "HTTP/1.1 404 Not Found"},
-        {GET("/hello/"), "HTTP/1.1 404 Not Found"},
+        {GET("/hello/"), "There is no path '/hello/' here; '/hello' is."},
+        {GET("//hello//"), "There is no path '//hello//' here; '/hello' is."},
+        {GET("/v1/hello"), "There is no path '/v1/hello' here; '/hello' is."},
+        {GET("/v1/v1/thing"), "There is no path '/v1/v1/thing' here; '/v1/thing' is."},
+        {GET("/thing"), "There is no path '/thing' here; '/v1/thing' is."},
+        {GET("/a%22b"), "There is no path '/a\\\"b' here.\""},
+        {"GET /hello HTTP/1.1\r\nHost: h\r\nContent-Encoding: identity\r\n\r\n", "\r\n\r\nhello"},
+        {"GET /hello HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\n\r\n",
+         "HTTP/1.1 415 Unsupported Media Type"},
         {"GET /nope HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"},
         {"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 404 Not Found"},
         {"PUT /hello HTTP/1.1\r\nHost: h\r\n\r\n", "\r\nAllow: GET, HEAD, DELETE\r\n"},
