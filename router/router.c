@@ -20,6 +20,7 @@
 #include "proto/base/process.h"
 #include "proto/base/service.h"
 #include "router/api/api.h"
+#include "router/heap_trim.h"
 #include "router/metrics.h"
 #include "router/session/chat_record.h"
 
@@ -38,6 +39,7 @@ struct router {
     uv_timer_t tick, watchdog;
     struct api api;
     uint64_t drain_deadline_ms;
+    struct heap_trim heap_trim;
     int lock_fd;
     bool locked;
 };
@@ -111,6 +113,7 @@ static void on_tick(uv_timer_t *timer)
     uint64_t now = clock_ms();
 
     requests_tick(router->api.requests, now);
+    (void)heap_trim_tick(&router->heap_trim, now, requests_open_count(router->api.requests) == 0);
     if (router->state != ROUTER_DRAINING)
         return;
     http_server_counts(router->api.server, &counts);
