@@ -32,27 +32,28 @@
 #define PORT_DEADLINE_MS 10000u
 #define READY_DEADLINE_MS 600000u /* a big model from a cold disk */
 #define READY_POLL_MS 20
-#define DRAIN_DEADLINE_MS 35000u /* the router's own drain timeout and a little */
+#define DRAIN_SECONDS 30.0 /* the router's default */
+#define DRAIN_GRACE_MS 5000u
 #define STOP_DEADLINE_MS 10000u
 
 struct up_settings {
     char *model;
     char *host;
     char *run_dir;
-    char *policy;
-    char *api_key;
-    char *chat_template;
-    char *reasoning_parser, *tool_call_parser;
-    bool trust_request_templates;
+    /* The router's: */
+    char *policy, *api_key, *chat_template, *reasoning_parser, *tool_call_parser;
     char *history, *history_low_water, *session_max_turns, *session_max_seconds, *chat_records;
-    bool explain, lora_updating;
-    char *turn_memory;
-    char *text_cache_memory;
+    char *turn_memory, *text_cache_memory, *max_body_bytes, *max_inflight, *clients_max;
+    char *request_timeout, *ttft_limit, *header_timeout, *body_timeout, *idle_timeout;
+    char *write_timeout, *drain_timeout;
+    bool trust_request_templates, explain, lora_updating, auto_tool_choice, exclude_tools;
     char *config;
     char *log_level;
     uint32_t groups, ranks, port, threads;
 };
 
+#define ROUTER_FIRST "policy"
+#define SEE_ROUTER "See refrain-router --help."
 #define SETTING_STRUCT struct up_settings
 static const struct setting up_table[] = {
     SETTING_TEXT("model", model, NULL, "Model file (GGUF) or directory. Required."),
@@ -63,30 +64,43 @@ static const struct setting up_table[] = {
     SETTING_U32("port", port, "8000", 0, 65535, "Port; 0 takes any free one."),
     SETTING_U32("threads", threads, "0", 0, 1024, "Threads per rank; 0: cores / ranks."),
     SETTING_TEXT("run-dir", run_dir, NULL, "Folder for sockets; default: a new one per run."),
+    SETTING_TEXT("log-level", log_level, "warn", "error, warn, info or debug, for all processes."),
+    /* From here on the router's, handed on where they are not the default. */
     SETTING_TEXT("policy", policy, NULL, "How the router chooses a group (its own default)."),
     SETTING_TEXT("api-key", api_key, NULL, "Bearer keys, separated by commas."),
     SETTING_TEXT("chat-template", chat_template, NULL, "Jinja file instead of the model's own."),
     SETTING_BOOL("trust-request-chat-template", trust_request_templates, "false",
                  "Requests may bring a chat template of their own."),
-    SETTING_TEXT("reasoning-parser", reasoning_parser, NULL, "See refrain-router --help."),
-    SETTING_TEXT("tool-call-parser", tool_call_parser, NULL, "See refrain-router --help."),
+    SETTING_TEXT("reasoning-parser", reasoning_parser, NULL, SEE_ROUTER),
+    SETTING_TEXT("tool-call-parser", tool_call_parser, NULL, SEE_ROUTER),
+    SETTING_BOOL("enable-auto-tool-choice", auto_tool_choice, "true", SEE_ROUTER),
+    SETTING_BOOL("exclude-tools-when-tool-choice-none", exclude_tools, "false", SEE_ROUTER),
     SETTING_TEXT("history", history, NULL, "full, last_messages=N or token_budget=N."),
-    SETTING_TEXT("history-low-water", history_low_water, NULL, "See refrain-router --help."),
-    SETTING_TEXT("session-max-turns", session_max_turns, NULL, "See refrain-router --help."),
-    SETTING_TEXT("session-max-seconds", session_max_seconds, NULL, "See refrain-router --help."),
-    SETTING_TEXT("chat-records", chat_records, NULL, "See refrain-router --help."),
+    SETTING_TEXT("history-low-water", history_low_water, NULL, SEE_ROUTER),
+    SETTING_TEXT("session-max-turns", session_max_turns, NULL, SEE_ROUTER),
+    SETTING_TEXT("session-max-seconds", session_max_seconds, NULL, SEE_ROUTER),
+    SETTING_TEXT("chat-records", chat_records, NULL, SEE_ROUTER),
     SETTING_BOOL("explain", explain, "false", "Every answer says why it reused what it reused."),
     SETTING_BOOL("allow-runtime-lora-updating", lora_updating, "false",
                  "Adapters may be loaded through the API; see refrain-router --help."),
     SETTING_TEXT("turn-memory", turn_memory, NULL, "on or off; see refrain-router --help."),
-    SETTING_TEXT("text-cache-memory", text_cache_memory, NULL, "See refrain-router --help."),
-    SETTING_TEXT("log-level", log_level, "warn", "error, warn, info or debug, for all processes."),
+    SETTING_TEXT("text-cache-memory", text_cache_memory, NULL, SEE_ROUTER),
+    SETTING_TEXT("max-body-bytes", max_body_bytes, NULL, SEE_ROUTER),
+    SETTING_TEXT("max-inflight", max_inflight, NULL, SEE_ROUTER),
+    SETTING_TEXT("clients-max", clients_max, NULL, SEE_ROUTER),
+    SETTING_TEXT("request-timeout", request_timeout, NULL, SEE_ROUTER),
+    SETTING_TEXT("ttft-limit", ttft_limit, NULL, SEE_ROUTER),
+    SETTING_TEXT("header-timeout", header_timeout, NULL, SEE_ROUTER),
+    SETTING_TEXT("body-timeout", body_timeout, NULL, SEE_ROUTER),
+    SETTING_TEXT("idle-timeout", idle_timeout, NULL, SEE_ROUTER),
+    SETTING_TEXT("write-timeout", write_timeout, NULL, SEE_ROUTER),
+    SETTING_TEXT("drain-timeout", drain_timeout, NULL, SEE_ROUTER),
     SETTING_END,
 };
 
 static const struct settings_spec up_spec = {
     .program = "refrain up",
-    .summary = "Starts a router and worker groups on this machine and keeps them running.\n"
+    .summary = "Starts a router and worker groups on this machine and keeps them running. "
                "Flags that are not listed here go to the workers (refrain-worker --help).",
     .section = "up",
     .table = up_table,
@@ -132,7 +146,8 @@ static bool is_ours(const char *token)
     if (strcmp(name, "help") == 0 || strcmp(name, "version") == 0 || strcmp(name, "config") == 0)
         return true;
     for (const struct setting *row = up_table; row->name; row++) {
-        if (strcmp(row->name, name) == 0)
+        bool no = row->type == SETTING_TYPE_BOOL && strncmp(name, "no-", 3) == 0;
+        if (strcmp(row->name, no ? name + 3 : name) == 0)
             return true;
     }
     return false;
@@ -195,6 +210,23 @@ static void add_pair(struct child *child, const char *flag, const char *value)
     child_add_arg(child, value);
 }
 
+static void add_router_flag(const struct up *up, struct child *child, const struct setting *row)
+{
+    const char *value = (const char *)&up->settings + row->offset;
+    char flag[80];
+
+    ASSERT(row->type == SETTING_TYPE_TEXT || row->type == SETTING_TYPE_BOOL);
+    if (row->type == SETTING_TYPE_TEXT) {
+        (void)snprintf(flag, sizeof(flag), "--%s", row->name);
+        add_pair(child, flag, *(char *const *)(const void *)value);
+        return;
+    }
+    bool on = *(const bool *)(const void *)value;
+    (void)snprintf(flag, sizeof(flag), on ? "--%s" : "--no-%s", row->name);
+    if (on != (strcmp(row->dflt, "true") == 0))
+        child_add_arg(child, flag);
+}
+
 static void set_router_args(struct up *up, struct child *child, uint32_t port)
 {
     char text[16];
@@ -202,24 +234,11 @@ static void set_router_args(struct up *up, struct child *child, uint32_t port)
     add_common(up, child);
     add_pair(child, "--host", up->settings.host);
     add_pair(child, "--port", text);
-    add_pair(child, "--policy", up->settings.policy);
-    add_pair(child, "--api-key", up->settings.api_key);
-    add_pair(child, "--chat-template", up->settings.chat_template);
-    add_pair(child, "--history", up->settings.history);
-    add_pair(child, "--history-low-water", up->settings.history_low_water);
-    add_pair(child, "--session-max-turns", up->settings.session_max_turns);
-    add_pair(child, "--session-max-seconds", up->settings.session_max_seconds);
-    add_pair(child, "--chat-records", up->settings.chat_records);
-    if (up->settings.explain)
-        child_add_arg(child, "--explain");
-    if (up->settings.trust_request_templates)
-        child_add_arg(child, "--trust-request-chat-template");
-    if (up->settings.lora_updating)
-        child_add_arg(child, "--allow-runtime-lora-updating");
-    add_pair(child, "--reasoning-parser", up->settings.reasoning_parser);
-    add_pair(child, "--tool-call-parser", up->settings.tool_call_parser);
-    add_pair(child, "--turn-memory", up->settings.turn_memory);
-    add_pair(child, "--text-cache-memory", up->settings.text_cache_memory);
+    const struct setting *row = up_table;
+    while (strcmp(row->name, ROUTER_FIRST) != 0)
+        row++;
+    for (; row->name; row++)
+        add_router_flag(up, child, row);
 }
 
 static void add_worker(struct up *up, uint32_t group)
@@ -450,6 +469,13 @@ static int start(struct up *up, struct errmsg *err)
     return wait_ready(up, err);
 }
 
+/* The router's own drain timeout and a little. It has taken the text, so it is a number. */
+static uint32_t drain_deadline_ms(const struct up *up)
+{
+    const char *text = up->settings.drain_timeout;
+    return (uint32_t)((text ? strtod(text, NULL) : DRAIN_SECONDS) * 1e3) + DRAIN_GRACE_MS;
+}
+
 static int run(struct up *up)
 {
     struct errmsg err;
@@ -472,7 +498,7 @@ static int run(struct up *up)
         say("stopping: requests in flight may end, once more Ctrl-C to end them");
     }
     if (up->supervisor.count > 0) {
-        stop_children(up, 0, 1, r == 0 ? DRAIN_DEADLINE_MS : STOP_DEADLINE_MS);
+        stop_children(up, 0, 1, r == 0 ? drain_deadline_ms(up) : STOP_DEADLINE_MS);
         stop_children(up, 1, up->supervisor.count, STOP_DEADLINE_MS);
     }
     run_dir_remove(&up->run_dir);

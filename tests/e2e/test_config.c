@@ -63,9 +63,10 @@ static void test_cluster_conf_reaches_all_three_programs_and_flags_win(void **st
 
     file_write(conf_path, text);
     mem_free(text);
-    cluster_start(
-        &cluster, e2e_tiny(MODEL),
-        (const char *const[]){"--config", conf_path, "--max-num-batched-tokens", "32", NULL});
+    cluster_start(&cluster, e2e_tiny(MODEL),
+                  (const char *const[]){"--config", conf_path, "--max-num-batched-tokens", "32",
+                                        "--max-body-bytes", "2500", "--no-enable-auto-tool-choice",
+                                        "--drain-timeout=5", "--no-explain", NULL});
     assert_int_not_equal(cluster.port, 1); /* --port 0 won */
     for (int group = 0; group < 2; group++) {
         assert_true(cluster_worker(&cluster, group, &worker));
@@ -85,6 +86,7 @@ static void test_cluster_conf_reaches_all_three_programs_and_flags_win(void **st
     memset(body, ' ', 3000);
     http_post_text(cluster.url, CHAT_PATH, body, &answer);
     assert_int_equal(answer.status, 413);
+    assert_non_null(strstr(answer.body, "2500")); /* the router's flags, given to `up` */
     http_answer_done(&answer);
     mem_free(body);
     cluster_stop(&cluster);
@@ -273,6 +275,31 @@ static void test_help_and_version_of_every_program(void **state)
     expect(0, "json", (const char *const[]){"refrain", "status", "--help", NULL});
 }
 
+/* Each flag of the router is one of `refrain up`, but for those by which `up` starts it. */
+static void test_up_takes_every_flag_of_the_router(void **state)
+{
+    static const char own[] = " insecure-tcp ready-fd registration-endpoint ";
+    struct program router, up;
+    uint32_t flags = 0;
+    (void)state;
+
+    program_run(&router, PROGRAM_DEADLINE_MS,
+                (const char *const[]){"refrain-router", "--help", NULL});
+    program_run(&up, PROGRAM_DEADLINE_MS, (const char *const[]){"refrain", "up", "--help", NULL});
+    for (const char *at = router.out; (at = strstr(at, "\n  --")) != NULL; flags++) {
+        char line[96], name[64];
+        at += 3;
+        (void)snprintf(line, sizeof(line), "\n  %.*s", (int)strcspn(at, " \n"), at);
+        const char *from = strchr(line, ']') ? strchr(line, ']') + 1 : strstr(line, "--") + 2;
+        (void)snprintf(name, sizeof(name), " %s ", from);
+        if (!strstr(own, name) && !strstr(up.out, line))
+            fail_msg("refrain up does not take '%s'", line);
+    }
+    assert_true(flags > 25);
+    program_done(&router);
+    program_done(&up);
+}
+
 static void test_a_busy_port_and_absent_files_are_named(void **state)
 {
     char *other = mem_printf("%s/other", folder), port[16];
@@ -321,6 +348,7 @@ int main(void)
         cmocka_unit_test(test_flags_of_fastchat_and_vllm_get_a_sentence_that_names_ours),
         cmocka_unit_test(test_settings_that_do_not_fit_together_are_refused_before_loading),
         cmocka_unit_test(test_help_and_version_of_every_program),
+        cmocka_unit_test(test_up_takes_every_flag_of_the_router),
         cmocka_unit_test(test_a_busy_port_and_absent_files_are_named),
         cmocka_unit_test(test_the_shipped_cluster_conf_is_read_by_every_program),
     };
