@@ -52,16 +52,17 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Units name /usr/bin; here the programs are in the build folder. */
+/* Units name programs without a path: systemd looks into /usr/local/bin, /usr/bin and so on. Here
+ * they are in the build folder. */
 static char *copy_unit(const char *name)
 {
-    static const char installed[] = "/usr/bin/refrain";
+    static const char installed[] = "ExecStart=refrain";
     char *from = mem_printf(UNITS "/%s", name), *to = mem_printf("%s/%s", folder, name);
     char *text = file_read(from, NULL);
 
     assert_non_null(text);
     char *at = strstr(text, installed);
-    char *changed = at ? mem_printf("%.*s" BUILD_DIR "/refrain%s", (int)(at - text), text,
+    char *changed = at ? mem_printf("%.*sExecStart=" BUILD_DIR "/refrain%s", (int)(at - text), text,
                                     at + sizeof(installed) - 1)
                        : mem_strdup(text);
     file_write(to, changed);
