@@ -35,7 +35,7 @@ struct router {
     const struct router_settings *settings;
     enum router_state state;
     uv_loop_t loop;
-    uv_signal_t sigint, sigterm;
+    uv_signal_t sigint, sigterm, sighup;
     uv_timer_t tick, watchdog;
     struct api api;
     uint64_t drain_deadline_ms;
@@ -81,6 +81,7 @@ static void router_close(struct router *router, const char *why)
     router_set_state(router, ROUTER_CLOSING, why);
     uv_close((uv_handle_t *)&router->sigint, NULL);
     uv_close((uv_handle_t *)&router->sigterm, NULL);
+    uv_close((uv_handle_t *)&router->sighup, NULL);
     uv_close((uv_handle_t *)&router->tick, NULL);
     uv_close((uv_handle_t *)&router->watchdog, NULL);
     http_server_close(router->api.server, on_server_closed, router);
@@ -98,7 +99,7 @@ static void router_drain(struct router *router, const char *why)
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct router *router = handle->data;
-    const char *why = number == SIGINT ? "SIGINT" : "SIGTERM";
+    const char *why = number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
 
     if (router->state == ROUTER_RUNNING)
         router_drain(router, why);
@@ -218,11 +219,14 @@ static void start_handles(struct router *router)
 
     uv_signal_init(&router->loop, &router->sigint);
     uv_signal_init(&router->loop, &router->sigterm);
+    uv_signal_init(&router->loop, &router->sighup);
     uv_timer_init(&router->loop, &router->tick);
     uv_timer_init(&router->loop, &router->watchdog);
-    router->sigint.data = router->sigterm.data = router->tick.data = router;
+    router->sigint.data = router->sigterm.data = router->sighup.data = router->tick.data = router;
     uv_signal_start(&router->sigint, on_signal, SIGINT);
     uv_signal_start(&router->sigterm, on_signal, SIGTERM);
+    if (!process_ignores_hangup())
+        uv_signal_start(&router->sighup, on_signal, SIGHUP);
     uv_timer_start(&router->tick, on_tick, TICK_MS, TICK_MS);
     if (watchdog_ms > 0)
         uv_timer_start(&router->watchdog, on_watchdog, 0, watchdog_ms);

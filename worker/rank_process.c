@@ -131,6 +131,7 @@ int rank_process_run(const struct worker_settings *settings, const struct rank_a
     struct errmsg err = {""};
     (void)signal(SIGINT, SIG_IGN);
     (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
     char name[32];

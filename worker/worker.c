@@ -80,7 +80,8 @@ static int block_signals(struct worker *worker, struct errmsg *err)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGHUP);
+    if (!process_ignores_hangup())
+        (void)sigaddset(&set, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
     worker->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return worker->signal_fd < 0 ? errmsg_errno(err, "signalfd") : 0;

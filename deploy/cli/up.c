@@ -1,6 +1,6 @@
 /* up.c - `refrain up`: a whole cluster on this machine in one command.
  *
- *   STARTING --all groups attached--> SERVING --SIGINT, SIGTERM--> router drains, then workers stop
+ *   STARTING --all groups attached--> SERVING --SIGINT, -TERM, -HUP--> router drains, workers stop
  *       |                                |
  *       +-- a child ends: say why, stop  +-- a child ends: start it again with backoff
  *
@@ -430,6 +430,8 @@ static int open_signals(struct up *up, struct errmsg *err)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGTERM);
+    if (!process_ignores_hangup()) /* blocked, an ignored one would be queued all the same */
+        (void)sigaddset(&set, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
     (void)signal(SIGINT,
                  SIG_DFL); /* a shell's background job has it ignored: then none would come */

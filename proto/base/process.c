@@ -303,3 +303,9 @@ int process_make_private_dir(const char *path, struct errmsg *err)
     (void)close(fd);
     return r;
 }
+
+bool process_ignores_hangup(void)
+{
+    struct sigaction action;
+    return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}

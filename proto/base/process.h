@@ -2,6 +2,7 @@
 #ifndef REFRAIN_PROTO_BASE_PROCESS_H
 #define REFRAIN_PROTO_BASE_PROCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -26,6 +27,9 @@ int process_default_run_dir(char *ret_path, size_t path_max);
 /* Make `path` with parents, mode 0700, owned by us; -EPERM when it is someone else's or open to
  * others (fixed by chmod when it is ours). */
 int process_make_private_dir(const char *path, struct errmsg *err);
+/* SIGHUP is ignored, as by nohup: so it stays. Else it is to be taken as SIGTERM: the terminal that
+ * we run in was closed. */
+bool process_ignores_hangup(void);
 /* Number of usable CPUs (sched_getaffinity and cgroup v2 cpu.max, rounded up), at least 1. */
 unsigned process_cpus(void);
 /* Memory that this process may have: the machine's, or the limit of its cgroup where that

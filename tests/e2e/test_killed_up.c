@@ -99,16 +99,80 @@ static void test_killed_while_it_starts_it_leaves_nothing(void **state)
     }
 }
 
-static void test_sigterm_while_it_starts_ends_it_in_order(void **state)
+static void test_signals_while_it_starts_end_it_in_order(void **state)
 {
     bool (*const moments[])(void *) = {children_run, router_listens};
+    const int signals[] = {SIGTERM, SIGHUP};
     (void)state;
 
     for (size_t i = 0; i < 2; i++) {
         cluster_launch(&first, e2e_tiny(MODEL), flags);
         assert_true(poll_until(moments[i], &first, GONE_DEADLINE_MS));
-        cluster_end(&first, SIGTERM);
+        cluster_end(&first, signals[i]);
     }
+}
+
+static bool has_begun(void *user)
+{
+    return ((struct chat *)user)->chunks > 0;
+}
+
+/* The router answers what it has and is started again, ranks do not care, and `up` stops. */
+static void test_sighup_ends_streams_whole_and_spares_ranks(void **state)
+{
+    struct worker_view worker;
+    struct chat chat;
+    (void)state;
+
+    cluster_start(&first, e2e_tiny(MODEL), flags);
+    pid_t router = cluster_router_pid(&first);
+    assert_true(router > 0 && cluster_worker(&first, 0, &worker));
+    json_t *body = streamed(completion_body(first.model, "Once upon a time", 300));
+    json_object_set_new(body, "ignore_eos", json_true());
+    chat_init(&chat, first.url, COMPLETION_PATH, body);
+    struct chat_crowd *crowd = chat_crowd_start(&chat, 1, 1);
+    bool begun = poll_until(has_begun, &chat, GONE_DEADLINE_MS);
+    int sent = kill(worker.pids[1], SIGHUP) + kill(router, SIGHUP);
+    chat_crowd_join(crowd);
+    assert_true(begun);
+    assert_int_equal(sent, 0);
+    assert_true(chat.done && chat.completion_tokens == 300);
+    chat_done(&chat);
+    cluster_await_ready(&first, 2, GONE_DEADLINE_MS);
+    assert_int_not_equal(cluster_router_pid(&first), router);
+    struct worker_view now;
+    assert_true(cluster_worker(&first, 0, &now));
+    assert_int_equal(now.pids[1], worker.pids[1]);
+    cluster_end(&first, SIGHUP);
+}
+
+static bool says_ready(void *user)
+{
+    char *text = file_read(user, NULL);
+    bool ready = text && strstr(text, "ready http://");
+    mem_free(text);
+    return ready;
+}
+
+/* nohup: it stays. */
+static void test_an_ignored_sighup_stays_ignored(void **state)
+{
+    char path[PATH_MAX];
+    struct program program;
+    (void)state;
+
+    program_start(&program, (const char *const[]){"/usr/bin/nohup", BUILD_DIR "/refrain", "up",
+                                                  "--model", e2e_tiny(MODEL), "--port", "0",
+                                                  "--kv-cache-memory", "16MiB", NULL});
+    (void)snprintf(path, sizeof(path), "%s/out", program.folder);
+    assert_true(poll_until(says_ready, path, GONE_DEADLINE_MS));
+    assert_int_equal(kill(program.pid, SIGHUP), 0);
+    assert_int_equal(kill(program.pid, SIGHUP), 0); /* two would cut what runs */
+    assert_int_equal(kill(program.pid, SIGTERM), 0);
+    program_wait(&program, GONE_DEADLINE_MS);
+    assert_int_equal(program.code, 0);
+    assert_non_null(strstr(program.err, "stopping: "));
+    program_done(&program);
 }
 
 int main(void)
@@ -116,7 +180,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_up_takes_its_children_and_the_next_start_cleans),
         cmocka_unit_test(test_killed_while_it_starts_it_leaves_nothing),
-        cmocka_unit_test(test_sigterm_while_it_starts_ends_it_in_order),
+        cmocka_unit_test(test_signals_while_it_starts_end_it_in_order),
+        cmocka_unit_test(test_sighup_ends_streams_whole_and_spares_ranks),
+        cmocka_unit_test(test_an_ignored_sighup_stays_ignored),
     };
     e2e_begin();
     (void)e2e_tiny(MODEL);
