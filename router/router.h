@@ -1,6 +1,6 @@
 /* router.h - the owner: loop, HTTP server, links to workers, models, requests; start and stop.
  *
- *   RUNNING --SIGINT, -TERM, -HUP--> DRAINING --all answered, or --drain-timeout--> CLOSING --> ended
+ *   RUNNING --SIGINT, -TERM, -HUP--> DRAINING --all answered, or --drain-timeout--> CLOSING -> end
  *      |                             +------ second signal ----------------------^
  *
  * DRAINING: no new connections; running answers go on. CLOSING: what is left is cut, handles are
