@@ -220,3 +220,26 @@ int fields_read(const struct field *table, const json_t *object, struct field_re
         log_unknown(table, object);
     return 0;
 }
+
+static bool is_read(const struct field *table, unsigned kind, const char *key)
+{
+    for (const struct field *field = table; field->name; field++) {
+        if ((field->kinds & kind) && field->type != FIELD_IGNORED && field->type != FIELD_REFUSED &&
+            strcmp(key_of(field), key) == 0)
+            return true;
+    }
+    return false;
+}
+
+void fields_drop_ignored(const struct field *table, unsigned kind, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    void *after;
+
+    json_object_foreach_safe(object, after, key, value)
+    {
+        if (!is_read(table, kind, key))
+            (void)json_object_del(object, key);
+    }
+}

@@ -46,6 +46,9 @@ struct field {
 int fields_parse(const void *body, size_t bytes, json_t **ret_object, struct api_error *error);
 /* The table ends with a row without a name. 0, or -EINVAL and *reader->error set. */
 int fields_read(const struct field *table, const json_t *object, struct field_reader *reader);
+/* Free the members that nobody reads: a request holds its body for minutes, and what is ignored may
+ * be most of it. */
+void fields_drop_ignored(const struct field *table, unsigned kind, json_t *object);
 /* One value by its row; for read() functions that take several shapes. */
 int fields_read_value(const struct field *field, const json_t *value, struct field_reader *reader);
 /* "'name' must be `wanted`, not a number." -EINVAL. */

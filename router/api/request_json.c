@@ -626,6 +626,8 @@ int request_json_parse(enum api_kind kind, const void *body, size_t bytes, struc
     if (r == 0 && kind == API_TOKENIZE && ret->messages &&
         !json_is_boolean(json_object_get(ret->root, "add_special_tokens")))
         ret->add_special_tokens = false;
+    if (r == 0)
+        fields_drop_ignored(table, reader.kind, ret->root);
     return r == 0 ? check_together(ret, error) : r;
 }
 

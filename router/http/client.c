@@ -278,6 +278,7 @@ static void on_request(struct http_client *c)
     client_set_state(c, CLIENT_HANDLER, 0, "request");
     c->close_after = false;
     exchange_start(&c->exchange);
+    buffer_trim(&c->body, CLIENT_KEEP_BYTES_MAX); /* an answer may take minutes: not so the body */
 }
 
 /* Parse and serve what can be served now. Returns the bytes used. */

@@ -73,7 +73,8 @@ void http_server_drain(struct http_server *server);
 void http_server_close(struct http_server *server, void (*on_closed)(void *user), void *user);
 void http_server_counts(const struct http_server *server, struct http_counts *ret_counts);
 
-/* The request. Texts live as long as the exchange; NULL when absent. */
+/* The request. Texts live as long as the exchange, the body until its handler returns; NULL when
+ * absent. */
 const char *http_exchange_method(const struct http_exchange *exchange);
 const char *http_exchange_path(const struct http_exchange *exchange);    /* percent-decoded */
 const char *http_exchange_query(const struct http_exchange *exchange);   /* raw, without '?' */

@@ -571,6 +571,23 @@ static void test_tokenize_takes_a_prompt_or_messages(void **state)
     done(&p);
 }
 
+static void test_what_nobody_reads_is_not_kept(void **state)
+{
+    static const char *const read[] = {"messages", "max_tokens", "response_format", "session_id"};
+    (void)state;
+    struct parsed parsed = parse(
+        API_CHAT,
+        "{\"x\":[{},{}],\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"prompt\":[[1]],"
+        "\"metadata\":{\"a\":[1]},\"max_tokens\":5,\"suffix\":\"\",\"tokens\":null,"
+        "\"response_format\":{\"type\":\"text\"},\"session_id\":\"s\"}");
+    assert_int_equal(parsed.r, 0);
+    for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
+        assert_non_null(json_object_get(parsed.request.root, read[i]));
+    assert_int_equal(json_object_size(parsed.request.root), sizeof(read) / sizeof(read[0]));
+    assert_string_equal(parsed.request.session, "s");
+    done(&parsed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -592,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_reasoning_effort_is_a_variable_of_the_template),
         cmocka_unit_test(test_prompts_that_make_no_sense_are_refused),
         cmocka_unit_test(test_tokenize_takes_a_prompt_or_messages),
+        cmocka_unit_test(test_what_nobody_reads_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -204,6 +204,31 @@ static void test_paths_when_matched_then_segments_decoded_and_404_405_otherwise(
     peer_close(&peer);
 }
 
+/* Answers take minutes, of many clients at once. */
+static void test_body_when_its_handler_has_returned_then_not_kept(void **state)
+{
+    struct fixture *f = *state;
+    struct peer peer;
+    size_t bytes = 1;
+    char piece[1000];
+
+    open_fixture(f);
+    peer_open(&peer, &f->l);
+    memset(piece, 'x', sizeof(piece) - 1);
+    piece[sizeof(piece) - 1] = '\0';
+    peer_say(&peer, "POST /hold HTTP/1.1\r\nHost: h\r\nContent-Length: 99900\r\n\r\n");
+    for (int i = 0; i < 100; i++)
+        peer_say(&peer, piece);
+    LOOPBACK_UNTIL(&f->l, -1, f->held != NULL);
+    assert_string_equal(http_exchange_method(f->held), "POST");
+    (void)http_exchange_body(f->held, &bytes);
+    assert_int_equal(bytes, 0);
+    http_exchange_reply(f->held, 200, "text/plain", "late", 4);
+    f->held = NULL;
+    peer_hear(&peer, "\r\n\r\nlate");
+    peer_close(&peer);
+}
+
 static void test_post_when_body_comes_in_pieces_then_joined(void **state)
 {
     struct fixture *f = *state;
@@ -724,6 +749,7 @@ int main(void)
         TEST(test_get_when_answered_then_the_connection_serves_the_next),
         TEST(test_head_when_asked_then_the_length_without_the_body),
         TEST(test_paths_when_matched_then_segments_decoded_and_404_405_otherwise),
+        TEST(test_body_when_its_handler_has_returned_then_not_kept),
         TEST(test_post_when_body_comes_in_pieces_then_joined),
         TEST(test_body_of_a_refused_path_when_read_then_the_next_request_is_its_own),
         TEST(test_pipelined_when_the_first_is_held_then_the_second_waits),
