@@ -65,6 +65,30 @@ static void resident(long long pid, char *ret_text, size_t text_max)
     (void)fclose(file);
 }
 
+/* For people: "exact" is about the router's index of the group's blocks. */
+static const char *state_of(const json_t *worker)
+{
+    if (json_is_true(json_object_get(worker, "draining")))
+        return "draining";
+    if (json_is_true(json_object_get(worker, "refused")))
+        return "refused";
+    return strcmp(text(worker, "state"), "exact") == 0 ? "ready" : text(worker, "state");
+}
+
+/* The two largest units: "3 d 4 h". */
+static void duration(long long seconds, char *ret_text, size_t text_max)
+{
+    if (seconds >= 86400)
+        (void)snprintf(ret_text, text_max, "%lld d %lld h", seconds / 86400,
+                       seconds % 86400 / 3600);
+    else if (seconds >= 3600)
+        (void)snprintf(ret_text, text_max, "%lld h %lld min", seconds / 3600, seconds % 3600 / 60);
+    else if (seconds >= 60)
+        (void)snprintf(ret_text, text_max, "%lld min %lld s", seconds / 60, seconds % 60);
+    else
+        (void)snprintf(ret_text, text_max, "%lld s", seconds);
+}
+
 static void add_group(struct table *table, const json_t *worker)
 {
     const json_t *blocks = json_object_get(worker, "blocks");
@@ -77,11 +101,8 @@ static void add_group(struct table *table, const json_t *worker)
         resident(pid, memory, sizeof(memory));
         table_begin_row(table);
         if (rank == 0) {
-            const char *state = json_is_true(json_object_get(worker, "draining"))  ? "draining"
-                                : json_is_true(json_object_get(worker, "refused")) ? "refused"
-                                                                                   : NULL;
             table_cell(table, "%lld", number(worker, "group"));
-            table_cell(table, "%s", state ? state : text(worker, "state"));
+            table_cell(table, "%s", state_of(worker));
         } else {
             table_cell(table, " ");
             table_cell(table, " ");
@@ -113,11 +134,12 @@ static void print_status(const char *url, const json_t *status)
     struct table table;
     size_t i;
     json_t *worker;
-    char memory[32];
+    char memory[32], up[48];
 
     resident(number(router, "pid"), memory, sizeof(memory));
-    fprintf(stdout, "router  %s  pid %lld  %s  version %s  up %lld s  %s\n\n", url,
-            number(router, "pid"), memory, text(router, "version"), number(router, "uptime_s"),
+    duration(number(router, "uptime_s"), up, sizeof(up));
+    fprintf(stdout, "router  %s  pid %lld  %s  version %s  up %s  %s\n\n", url,
+            number(router, "pid"), memory, text(router, "version"), up,
             json_is_true(json_object_get(router, "ready")) ? "ready" : "not ready");
     if (json_array_size(workers) == 0) {
         fprintf(stdout, "no group is attached\n");

@@ -332,6 +332,8 @@ static void test_refrain_status_prints_a_table_of_groups_and_ranks(void **state)
             assert_non_null(strstr(program.out, pid));
         }
     }
+    assert_non_null(strstr(program.out, "    0  ready "));
+    assert_null(strstr(program.out, "exact")); /* a word of ours */
     assert_non_null(strstr(program.out, "held"));
     assert_non_null(strstr(program.out, "cached"));
     assert_non_null(strstr(program.out, SMOLLM2_NAME));
