@@ -14,6 +14,10 @@ static const struct {
     {"guided_regex", STRUCTURED "regex", GRAMMAR_REGEX},
     {"guided_choice", STRUCTURED "choice", GRAMMAR_CHOICE},
     {"guided_grammar", STRUCTURED "grammar", GRAMMAR_EBNF},
+    {"json_schema", NULL, GRAMMAR_JSON_SCHEMA}, /* llama.cpp's and SGLang's */
+    {"grammar", NULL, GRAMMAR_EBNF},            /* llama.cpp's */
+    {"regex", NULL, GRAMMAR_REGEX},             /* SGLang's, as the next one */
+    {"ebnf", NULL, GRAMMAR_EBNF},
     {NULL, STRUCTURED "json_object", GRAMMAR_JSON_OBJECT},
     {NULL, STRUCTURED "structural_tag", GRAMMAR_TAGS},
 };
@@ -88,6 +92,8 @@ static int set_any(struct field_reader *reader, const char *param, const char *n
 int grammar_fields_read_guided(struct field_reader *reader, const struct field *field,
                                const json_t *value)
 {
+    if (json_is_string(value) && json_string_length(value) == 0)
+        return 0; /* what clients of llama.cpp send for none */
     for (size_t i = 0; i < KINDS; i++) {
         if (kinds[i].guided && strcmp(kinds[i].guided, field->name) == 0)
             return set_any(reader, field->name, field->name, kinds[i].kind, value);
@@ -105,6 +111,8 @@ int grammar_fields_read_structured(struct field_reader *reader, const struct fie
     if (!json_is_object(value))
         return fields_wrong_type(reader->error, field->name, "an object", value);
     for (size_t i = 0; i < KINDS && r == 0; i++) {
+        if (!kinds[i].structured)
+            continue;
         const json_t *one = json_object_get(value, kinds[i].structured + strlen(STRUCTURED));
         if (!one || json_is_null(one) || json_is_false(one))
             continue;
@@ -142,8 +150,12 @@ int grammar_fields_read_response_format(struct field_reader *reader, const struc
                              "'response_format' must be an object with a string 'type'.");
     if (strcmp(type, "text") == 0)
         return 0;
-    if (strcmp(type, "json_object") == 0)
-        return set_grammar(reader, field->name, GRAMMAR_JSON_OBJECT, "", 0);
+    if (strcmp(type, "json_object") == 0) {
+        const json_t *schema = json_object_get(value, "schema"); /* llama.cpp's */
+        return json_is_object(schema)
+                   ? set_json(reader, field->name, GRAMMAR_JSON_SCHEMA, schema)
+                   : set_grammar(reader, field->name, GRAMMAR_JSON_OBJECT, "", 0);
+    }
     if (strcmp(type, "json_schema") == 0)
         return read_json_schema(reader, field->name, value);
     if (strcmp(type, "structural_tag") == 0)

@@ -10,7 +10,8 @@
 
 int grammar_fields_read_response_format(struct field_reader *reader, const struct field *field,
                                         const json_t *value);
-/* guided_json, guided_regex, guided_choice, guided_grammar. */
+/* guided_json, guided_regex, guided_choice, guided_grammar; and the names that llama.cpp and SGLang
+ * have for them. */
 int grammar_fields_read_guided(struct field_reader *reader, const struct field *field,
                                const json_t *value);
 /* {"json" | "regex" | "choice" | "grammar" | "json_object": ...} */

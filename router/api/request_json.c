@@ -297,6 +297,24 @@ static int read_max_tokens(struct field_reader *reader, const struct field *fiel
     return r;
 }
 
+/* llama.cpp's name; -1 says nothing. */
+static int read_n_predict(struct field_reader *reader, const struct field *field,
+                          const json_t *value)
+{
+    struct api_request *request = request_of(reader);
+    int64_t number = 0;
+
+    if (!json_is_number(value) || fields_integer(value, &number) < 0)
+        return fields_wrong_type(reader->error, field->name, "an integer", value);
+    if (number != -1 && (number < 1 || (double)number > field->max))
+        return api_error_bad(reader->error, field->name,
+                             "'n_predict' is %lld; it must be -1, or at least 1 and at most %.0f.",
+                             (long long)number, field->max);
+    if (number != -1 && request->tokens_max == 0 && !request->score_only)
+        request->tokens_max = (uint32_t)number;
+    return 0;
+}
+
 static int read_truncate(struct field_reader *reader, const struct field *field,
                          const json_t *value)
 {
@@ -478,6 +496,7 @@ static const struct field table[] = {
     DOUBLE_ROW("presence_penalty", ANSWERS, presence_penalty, -2, false, 2),
     DOUBLE_ROW("frequency_penalty", ANSWERS, frequency_penalty, -2, false, 2),
     READ_ROW("max_tokens", ANSWERS, tokens_max, 0, TOKENS_LIMIT, read_max_tokens),
+    READ_ROW("n_predict", ANSWERS, tokens_max, -1, TOKENS_LIMIT, read_n_predict),
     U32_ROW("max_completion_tokens", CHAT, tokens_max, 1, TOKENS_LIMIT), /* wins over max_tokens */
     U32_ROW("min_tokens", ANSWERS, tokens_min, 0, TOKENS_LIMIT),
     READ_ROW("stop", ANSWERS, stop, 0, 0, read_stop),
@@ -515,6 +534,10 @@ static const struct field table[] = {
     READ_ROW("guided_regex", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
     READ_ROW("guided_choice", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
     READ_ROW("guided_grammar", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("json_schema", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("grammar", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("regex", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
+    READ_ROW("ebnf", ANSWERS, grammar, 0, 0, grammar_fields_read_guided),
     READ_ROW("structured_outputs", ANSWERS, grammar, 0, 0, grammar_fields_read_structured),
     READ_ROW("tool_choice", CHAT, tool_choice, 0, 0, tool_fields_read_choice),
     BOOL_ROW("parallel_tool_calls", CHAT, parallel_tool_calls),

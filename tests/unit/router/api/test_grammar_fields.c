@@ -86,6 +86,14 @@ static void test_every_spelling_arrives(void **state)
           "structured_outputs");
     check("\"structured_outputs\":{\"json_object\":false,\"choice\":[\"x\"]}", GRAMMAR_CHOICE,
           "[\"x\"]", "structured_outputs");
+    check("\"grammar\":\"root ::= \\\"a\\\"\"", GRAMMAR_EBNF, "root ::= \"a\"", "grammar");
+    check("\"ebnf\":\"root ::= \\\"a\\\"\"", GRAMMAR_EBNF, "root ::= \"a\"", "ebnf");
+    check("\"regex\":\"a+\"", GRAMMAR_REGEX, "a+", "regex");
+    check("\"json_schema\":{\"type\":\"null\"}", GRAMMAR_JSON_SCHEMA, "{\"type\":\"null\"}",
+          "json_schema");
+    check("\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"object\"}}",
+          GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\"}", "response_format");
+    check("\"grammar\":\"\",\"json_schema\":null", GRAMMAR_NONE, "", NULL);
     check("\"guided_decoding_backend\":\"outlines\",\"guided_regex\":null", GRAMMAR_NONE, "", NULL);
 }
 
@@ -101,6 +109,7 @@ static void test_two_grammars_and_wrong_shapes_are_refused(void **state)
            "'structured_outputs.structural_tag' must be an object");
     refuse("\"structured_outputs\":{\"regex\":[]}", "structured_outputs.regex", "a string");
     refuse("\"guided_json\":3", "guided_json", "a schema");
+    refuse("\"grammar\":\"root ::= a\",\"guided_regex\":\"b\"", "grammar", "exclude");
     refuse("\"guided_regex\":{}", "guided_regex", "a string");
     refuse("\"guided_choice\":\"a\"", "guided_choice", "a list");
     refuse("\"response_format\":{}", "response_format", "'type'");

@@ -571,6 +571,25 @@ static void test_tokenize_takes_a_prompt_or_messages(void **state)
     done(&p);
 }
 
+static void test_n_predict_is_max_tokens_where_that_is_absent(void **state)
+{
+    static const struct {
+        const char *members;
+        uint32_t tokens_max;
+    } rows[] = {{"\"n_predict\":7", 7},
+                {"\"n_predict\":-1", 0},
+                {"\"n_predict\":7,\"max_tokens\":5", 5},
+                {"\"n_predict\":-1,\"max_tokens\":5", 5}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct parsed parsed = chat(rows[i].members);
+        assert_int_equal(parsed.r, 0);
+        assert_int_equal(parsed.request.tokens_max, rows[i].tokens_max);
+        done(&parsed);
+    }
+    refuse("\"n_predict\":0", "n_predict", "must be -1, or at least 1");
+}
+
 static void test_what_nobody_reads_is_not_kept(void **state)
 {
     static const char *const read[] = {"messages", "max_tokens", "response_format", "session_id"};
@@ -609,6 +628,7 @@ int main(void)
         cmocka_unit_test(test_reasoning_effort_is_a_variable_of_the_template),
         cmocka_unit_test(test_prompts_that_make_no_sense_are_refused),
         cmocka_unit_test(test_tokenize_takes_a_prompt_or_messages),
+        cmocka_unit_test(test_n_predict_is_max_tokens_where_that_is_absent),
         cmocka_unit_test(test_what_nobody_reads_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
