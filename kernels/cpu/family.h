@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/ops.h"
 
 /* --- weights ----------------------------------------------------------------------------------
@@ -179,26 +180,11 @@ static inline size_t attention_scratch_floats(uint32_t head_dim)
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
-enum cpu_feature { /* bits */
-                   CPU_AVX2 = 1 << 0,
-                   CPU_FMA = 1 << 1,
-                   CPU_F16C = 1 << 2,
-                   CPU_AVX512 = 1 << 3, /* F, BW, DQ and VL */
-                   CPU_VNNI = 1 << 4,
-                   CPU_BF16 = 1 << 5,
-                   CPU_VBMI2 = 1 << 6, /* and VBMI, which came before it */
-                   CPU_AMX = 1 << 7,   /* tiles, int8 and bf16 */
-};
-
 struct cpu_family {
     const char *name;
     /* As in struct backend: family, layout, its version; by kv_dtype, as all that knows tiles. */
     const char *kv_format[KV_DTYPES];
-    uint32_t needs; /* of enum cpu_feature */
-    /* What the system must allow besides; NULL: nothing. 0, or < 0 and the family is `missing`
-     * prepare_name. Called before threads exist; may be called again. */
-    int (*prepare)(void);
-    const char *prepare_name;
+    uint32_t needs;                /* of enum cpu_feature */
     uint32_t multiply_adds_per_ns; /* of a matmul of many rows, about: how work is cut */
     gemm_fn gemm[PANEL_CLASSES];
     /* Classes whose panels are by_output and whose rows pack_rows packs; rows of the other

@@ -1,4 +1,4 @@
-/* family_amx.c - the tables of both AMX families, and the system's permission to use tiles.
+/* family_amx.c - the tables of both AMX families.
  *
  *   amx-bf16  all weights that are not f16 or f32 by tiles: faster from two rows on, nearer to f32
  *   amx       bf16 weights by tiles, quantised ones by VNNI, attention by FMA: one row alone runs
@@ -9,21 +9,8 @@
  * Why amx does not attend by tiles: scores in bf16 on top of int8 activations were farther from f32
  * than a family may be.
  */
-#include <errno.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/avx512.h"
-
-#define ARCH_REQ_XCOMP_PERM 0x1023
-#define XFEATURE_XTILEDATA 18
-
-/* For the whole process, once; asking again is harmless. Threads started later inherit it. */
-static int ask_for_tiles(void)
-{
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 ? 0 : -errno;
-}
 
 #define NEEDS \
     (CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_AVX512 | CPU_VNNI | CPU_VBMI2 | CPU_BF16 | CPU_AMX)
@@ -32,8 +19,6 @@ const struct cpu_family amx_family = {
     .name = "amx",
     .kv_format = {[KV_BFLOAT16] = "cpu-amx-5", [KV_INT8] = "cpu-amx-int8-3"},
     .needs = NEEDS,
-    .prepare = ask_for_tiles,
-    .prepare_name = "the system's permission for AMX tiles",
     .multiply_adds_per_ns = 128,
     .gemm =
         {
@@ -64,8 +49,6 @@ const struct cpu_family amx_bf16_family = {
     .name = "amx-bf16",
     .kv_format = {[KV_BFLOAT16] = "cpu-amx-bf16-3", [KV_INT8] = "cpu-amx-bf16-int8-3"},
     .needs = NEEDS,
-    .prepare = ask_for_tiles,
-    .prepare_name = "the system's permission for AMX tiles",
     .multiply_adds_per_ns = 400,
     .gemm =
         {

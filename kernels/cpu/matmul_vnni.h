@@ -26,10 +26,14 @@ INLINE __m512i broadcast_quad(const int8_t *q)
     return _mm512_set1_epi32(quad);
 }
 
+#if !defined(ZMM_REGISTER) /* tests/emulate says where a vector of 64 bytes is without them */
+#define ZMM_REGISTER "v"
+#endif
+
 /* Keep a sum in its register: see pin() of simd_avx2.h. */
 INLINE void pin(__m512i *v)
 {
-    __asm__("" : "+v"(*v));
+    __asm__("" : "+" ZMM_REGISTER(*v));
 }
 
 /* Quads 2 * pair and 2 * pair + 1 as unsigned bytes. */
