@@ -6,13 +6,14 @@
 #   tidy    house rules (tests/tidy)          clang   clang, -Werror, ASan + UBSan, into build-asan/
 #   unit    unit tests under ASan + UBSan     threads unit tests with threads under TSan
 #   contract  every op on every backend       golden e2e  Release build
+#   emulated  the avx512 and amx families without such a processor (tests/emulate), Release build
 #   sim     eviction on whole traces, 10^7 operations of the block pool, 4500 schedules (Release)
 #   lint    clang-tidy                        fuzz    each fuzzer, to FUZZ_SECONDS (default 60)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/common.sh
 
-STAGES_ALL="format build tidy clang unit sim contract golden e2e threads fuzz lint"
+STAGES_ALL="format build tidy clang unit sim contract emulated golden e2e threads fuzz lint"
 STAGES=${*:-$STAGES_ALL}
 LOGS=$PWD/build/logs
 JOBS=${JOBS:-$(nproc)}
@@ -79,10 +80,10 @@ if wanted format; then
     git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror >"$LOGS/format.log" 2>&1 &&
         count format 0 || { head -n 20 "$LOGS/format.log" >&2; count "format (clang-format -i)" 1; }
 fi
-if wanted build || wanted sim || wanted contract || wanted golden || wanted e2e; then
+if wanted build || wanted sim || wanted contract || wanted emulated || wanted golden || wanted e2e; then
     say "== build"
     build_tree build "gcc, Release" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc \
-        "-DTESTS_LINKED=contract;golden;e2e;sim" &&
+        "-DTESTS_LINKED=contract;emulated;golden;e2e;sim" &&
         count build 0 || count build 1
 fi
 if wanted tidy; then
@@ -101,6 +102,7 @@ if wanted contract; then
     [ -d build-asan ] && run_ctest build-asan contract -j "$JOBS"
     run_ctest build contract
 fi
+wanted emulated && run_ctest build emulated -j "$JOBS"
 [ -z "$gemma" ] || wait "$gemma" || tail -n 3 "$LOGS/gemma.log" >&2
 wanted golden && run_ctest build golden
 wanted e2e && run_ctest build e2e -j "$JOBS" # most of them alone: tests/CMakeLists.txt

@@ -530,7 +530,10 @@ int exact_open(const struct exact_settings *settings, struct exact **ret_exact, 
     const struct rank_model_settings model = {
         .path = settings->model,
         .ranks = settings->ranks,
-        .backend = {.name = "cpu", .threads = settings->threads, .kv_dtype = settings->kv_dtype},
+        .backend = {.name = "cpu",
+                    .threads = settings->threads,
+                    .kv_dtype = settings->kv_dtype,
+                    .isa = settings->isa},
     };
     const struct rank_limits limits = {.rows_max = ROWS_MAX,
                                        .sequences_max = SEQUENCES_MAX,

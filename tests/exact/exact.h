@@ -28,6 +28,7 @@ struct exact_settings {
     uint32_t threads;  /* of each rank */
     uint64_t seed;
     enum kv_dtype kv_dtype;
+    const char *isa; /* family of the cpu backend; NULL: the best */
 };
 
 /* What happened in the schedules; the runs alone count in `alone` only. */

@@ -72,7 +72,7 @@ static void test_logits_where_some_layers_slide_have_the_bits_of_the_run_alone(v
     play_windows(TINY_GEMMA3, 3, 50, 9);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_in_schedules_on_one_rank_have_the_bits_of_the_run_alone),
@@ -81,5 +81,6 @@ int main(void)
         cmocka_unit_test(test_logits_where_all_layers_slide_have_the_bits_of_the_run_alone),
         cmocka_unit_test(test_logits_where_some_layers_slide_have_the_bits_of_the_run_alone),
     };
+    family = argc > 1 ? argv[1] : NULL;
     return tiny_there() ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;
 }

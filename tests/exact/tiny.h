@@ -15,10 +15,12 @@
 #define TINY_GEMMA3 SHARED_DIR "/golden/tiny/gemma3"
 #define SKIPPED 77
 
+static const char *family; /* of the cpu backend; NULL: the best */
+
 static inline struct exact *tiny_open(const char *model, uint32_t ranks, uint64_t seed)
 {
     const struct exact_settings settings = {
-        .model = model, .ranks = ranks, .threads = 1, .seed = seed};
+        .model = model, .ranks = ranks, .threads = 1, .seed = seed, .isa = family};
     struct exact *exact = NULL;
     struct errmsg err = {""};
     if (exact_open(&settings, &exact, &err) < 0)

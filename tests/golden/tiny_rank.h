@@ -21,7 +21,7 @@
 /* --- one rank -------------------------------------------------------------------------------- */
 
 struct model_settings {
-    const char *path, *backend;
+    const char *path, *backend, *isa; /* isa NULL: the best */
     unsigned threads;
     struct group *group; /* NULL: the only rank */
     uint32_t ranks;
@@ -45,8 +45,8 @@ struct model {
 static inline int model_open(struct model *m, const struct model_settings *settings)
 {
     struct errmsg err = {""};
-    const struct backend_settings backend = {.name = settings->backend,
-                                             .threads = settings->threads};
+    const struct backend_settings backend = {
+        .name = settings->backend, .isa = settings->isa, .threads = settings->threads};
     struct group *group = settings->group;
     memset(m, 0, sizeof(*m));
     int r = model_source_open(settings->path, &m->source, &err);
