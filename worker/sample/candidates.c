@@ -3,8 +3,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/mem.h"
-
-#define LOOK 32u /* weights looked at together: most of a vocabulary weighs too little */
+#include "worker/sample/avx2.h"
 
 void candidates_init(struct candidates *candidates, uint32_t vocab_size)
 {
@@ -37,27 +36,50 @@ static void add(struct candidates *candidates, uint32_t id, float logit, float w
     candidates->weights[candidates->count++] = weight;
 }
 
-static uint32_t at_least(const float *weights, float least)
+static void take_heavy(struct candidates *candidates, const float *logits, const float *weights,
+                       uint32_t first, uint32_t end, float least)
 {
-    uint32_t found = 0;
-
-    for (uint32_t i = 0; i < LOOK; i++)
-        found += weights[i] >= least;
-    return found;
+    for (uint32_t i = first; i < end; i++)
+        if (weights[i] >= least)
+            add(candidates, i, logits[i], weights[i]);
 }
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+/* Eight weights become eight bits: no branch where heavy ones are strewn among the others, which
+ * took half of a top-p row's time. */
+TARGET_AVX2 static void take_heavy_avx2(struct candidates *candidates, const float *logits,
+                                        const float *weights, uint32_t count, float least)
+{
+    const __m256 bound = _mm256_set1_ps(least);
+    uint32_t i = 0;
+
+    for (; count - i >= 8; i += 8) {
+        __m256 heavy = _mm256_cmp_ps(_mm256_loadu_ps(weights + i), bound, _CMP_GE_OQ);
+        for (unsigned bits = (unsigned)_mm256_movemask_ps(heavy); bits != 0; bits &= bits - 1) {
+            uint32_t id = i + (uint32_t)__builtin_ctz(bits);
+            add(candidates, id, logits[id], weights[id]);
+        }
+    }
+    take_heavy(candidates, logits, weights, i, count, least);
+}
+#else
+static void take_heavy_avx2(struct candidates *candidates, const float *logits,
+                            const float *weights, uint32_t count, float least)
+{
+    take_heavy(candidates, logits, weights, 0, count, least);
+}
+#endif
 
 void candidates_take_heavy(struct candidates *candidates, const float *logits, const float *weights,
                            uint32_t vocab_size, float least)
 {
     candidates->count = 0;
-    for (uint32_t first = 0; first < vocab_size; first += LOOK) {
-        uint32_t end = vocab_size - first < LOOK ? vocab_size : first + LOOK;
-        if (end - first == LOOK && at_least(weights + first, least) == 0)
-            continue;
-        for (uint32_t i = first; i < end; i++)
-            if (weights[i] >= least)
-                add(candidates, i, logits[i], weights[i]);
-    }
+    if (has_avx2())
+        take_heavy_avx2(candidates, logits, weights, vocab_size, least);
+    else
+        take_heavy(candidates, logits, weights, 0, vocab_size, least);
     ASSERT(candidates->count > 0);
 }
 
