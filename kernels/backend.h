@@ -49,6 +49,8 @@ struct backend_ops {
                         const uint32_t *rows);
     void (*lora_add)(struct backend *b, struct tensor *y, const struct tensor *x,
                      struct tensor *low, const struct lora_group *groups, size_t count);
+    void (*run_pieces)(struct backend *b, op_piece_fn fn, void *context,
+                       uint32_t count); /* NULL: on the caller */
     int (*kv_pool_new)(struct backend *b, uint32_t blocks, uint32_t layers, uint32_t kv_heads,
                        uint32_t head_dim, struct kv_pool **ret_pool, struct errmsg *err);
     void (*kv_pool_free)(struct backend *b, struct kv_pool *pool);

@@ -318,6 +318,16 @@ void op_lora_add(struct backend *b, struct tensor *y, const struct tensor *x, st
         b->ops->lora_add(b, y, x, low, groups, count);
 }
 
+void op_run_pieces(struct backend *b, op_piece_fn fn, void *context, uint32_t count)
+{
+    if (b->ops->run_pieces != NULL && count > 1) {
+        b->ops->run_pieces(b, fn, context, count);
+        return;
+    }
+    for (uint32_t piece = 0; piece < count; piece++)
+        fn(context, piece);
+}
+
 const char *kv_dtype_name(enum kv_dtype dtype)
 {
     static const char *const names[KV_DTYPES] = {"bfloat16", "int8"};

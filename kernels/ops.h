@@ -235,6 +235,12 @@ static inline uint32_t lora_padded(uint32_t outputs)
 void op_lora_add(struct backend *b, struct tensor *y, const struct tensor *x, struct tensor *low,
                  const struct lora_group *groups, size_t count);
 
+/* Not an op of a model: fn(context, piece) for pieces 0 .. count - 1, each once, on the backend's
+ * threads where it has some, else on the caller. Low numbers start first; returns when all are
+ * done. Which thread runs which piece is chance. */
+typedef void (*op_piece_fn)(void *context, uint32_t piece);
+void op_run_pieces(struct backend *b, op_piece_fn fn, void *context, uint32_t count);
+
 /* What the pools of a backend keep of a token's key or value of one head, a row x of head_dim
  * values:
  *   BFLOAT16  each value's nearest bf16 (ref: f32)

@@ -142,6 +142,23 @@ void cpu_run_rows(struct backend *b, cpu_rows_fn fn, const void *context, uint32
                     (rows + job.piece_rows - 1) / job.piece_rows);
 }
 
+struct pieces_job {
+    op_piece_fn fn;
+    void *context;
+};
+
+static void run_one(void *context, uint32_t piece, unsigned thread)
+{
+    const struct pieces_job *job = context;
+    job->fn(job->context, piece);
+}
+
+static void cpu_run_pieces(struct backend *b, op_piece_fn fn, void *context, uint32_t count)
+{
+    struct pieces_job job = {fn, context};
+    thread_pool_run(cpu_state(b)->pool, run_one, &job, count);
+}
+
 const struct backend_ops cpu_backend_ops = {
     .name = "cpu",
     .open = cpu_open,
@@ -168,6 +185,7 @@ const struct backend_ops cpu_backend_ops = {
     .scatter_add = cpu_scatter_add,
     .gather_rows = cpu_gather_rows,
     .lora_add = cpu_lora_add,
+    .run_pieces = cpu_run_pieces,
     .kv_pool_new = cpu_kv_pool_new,
     .kv_pool_free = cpu_kv_pool_free,
     .kv_block_bytes = cpu_kv_block_bytes,

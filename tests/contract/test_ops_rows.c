@@ -3,6 +3,7 @@
 #include <cmocka.h>
 
 #include <float.h>
+#include <stdatomic.h>
 
 #include "kernels/cpu/family.h"
 #include "tests/unit/kernels/check.h"
@@ -207,9 +208,34 @@ static void test_exp_when_compared_with_double_is_within_2_ulp(void **state)
     assert_true(y[4] == y[5] && y[4] > 2e38f && y[4] < FLT_MAX);
 }
 
+#define PIECES_MAX 1000
+
+static void count_piece(void *context, uint32_t piece)
+{
+    _Atomic uint32_t *times = context;
+    (void)atomic_fetch_add(&times[piece], 1);
+}
+
+static void test_run_pieces_runs_each_once(void **state)
+{
+    static const uint32_t counts[] = {0, 1, 2, 3, 7, PIECES_MAX};
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        struct backend *backend = open_backend(names[b], 3);
+        for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+            _Atomic uint32_t times[PIECES_MAX] = {0};
+            op_run_pieces(backend, count_piece, times, counts[i]);
+            for (uint32_t p = 0; p < PIECES_MAX; p++)
+                assert_int_equal(atomic_load(&times[p]), p < counts[i]);
+        }
+        backend_close(backend);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_pieces_runs_each_once),
         cmocka_unit_test(test_rmsnorm_when_widths_vary_is_the_formula),
         cmocka_unit_test(test_layernorm_when_widths_vary_is_the_formula),
         cmocka_unit_test(test_silu_mul_when_widths_vary_is_the_formula),
