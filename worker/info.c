@@ -56,5 +56,6 @@ uint64_t worker_info_bytes_max(const struct worker_info *info)
         return bytes;
     uint64_t requests = (uint64_t)settings->waiting_max + settings->sequences_max;
     return bytes + engine_logits_bytes(settings->sequences_max, &model->config) +
-           2 * settings->grammar_bytes + requests * info->pool.context_tokens * TOKEN_BYTES;
+           engine_samplers_bytes(model) + 2 * settings->grammar_bytes +
+           requests * info->pool.context_tokens * TOKEN_BYTES;
 }

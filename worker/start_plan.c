@@ -37,7 +37,8 @@ struct start_facts start_facts_of(const struct worker_settings *settings,
         .ranks = model->shard.ranks,
         .tier_bytes = worker_settings_tier_bytes(settings),
         .weights_bytes = weights_bytes(model->source),
-        .logits_bytes = engine_logits_bytes(settings->sequences_max, &model->config),
+        .logits_bytes = engine_logits_bytes(settings->sequences_max, &model->config) +
+                        engine_samplers_bytes(model),
         .adapter_bytes =
             settings->lora ? rank_model_adapter_bytes(model, worker_lora_limits(settings)) : 0,
     };

@@ -1,12 +1,14 @@
 /* bench_engine_step.c - what a turn of the engine costs outside the forward pass: plan, batch,
  * sampling, commit, publish, status. No weights are loaded; the pass itself is left out.
  *
- *   bench_engine_step [MODEL]    CSV; MODEL gives the vocabulary, SmolLM2 by default
+ *   bench_engine_step [MODEL] [threads 1]    CSV; MODEL gives the vocabulary, SmolLM2 by default
  *
- * glue_us is all but the sampler, which reads a row of the vocabulary's size for each sequence and
- * is printed beside it. Wall time, medians: a thread's own time costs a system call for each row.
- * Linked with --wrap for rank_model_forward
- * and sampler_sample; the answer that is checked: a token for every sequence in every step. */
+ * sampler_us is what the sampler takes, which reads a row of the vocabulary's size for each
+ * sequence, on all threads together; glue_us, with one thread, is the rest of the turn. Wall time,
+ * medians: a thread's own time costs a system call for each row. Linked with --wrap for
+ * rank_model_forward and sampler_sample; the answer that is checked: a token for every sequence in
+ * every step. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +33,7 @@ int __real_sampler_sample(struct sampler *sampler, float *logits, const struct s
 int __wrap_sampler_sample(struct sampler *sampler, float *logits, const struct sample_row *row,
                           struct sample_result *ret_result);
 
-static uint64_t sampler_ns; /* of the current step */
+static _Atomic uint64_t sampler_ns; /* of the current step */
 
 int __wrap_rank_model_forward(struct rank_model *model, const struct step_descriptor *step,
                               float *logits)
@@ -124,7 +126,7 @@ static struct engine *begin(struct rank_model *model, struct metrics *metrics, u
 
 static void run(struct rank_model *model, uint32_t sequences, float temperature)
 {
-    static uint64_t glue_ns[STEPS], sample_ns[STEPS];
+    static uint64_t turn_ns[STEPS], glue_ns[STEPS], sample_ns[STEPS];
     struct metrics *metrics = metrics_new(worker_metric_specs, WORKER_METRICS);
     struct engine *engine = begin(model, metrics, sequences);
     bool idle;
@@ -142,21 +144,26 @@ static void run(struct rank_model *model, uint32_t sequences, float temperature)
         ASSERT(i < WARM_UP || tokens == sequences);
         if (i < WARM_UP)
             continue;
-        glue_ns[i - WARM_UP] = all_ns - sampler_ns;
+        turn_ns[i - WARM_UP] = all_ns;
+        glue_ns[i - WARM_UP] = all_ns > sampler_ns ? all_ns - sampler_ns : 0;
         sample_ns[i - WARM_UP] = sampler_ns;
     }
-    fprintf(stdout, "%s,%u,%u,%.1f,%.1f\n", temperature > 0 ? "temperature" : "greedy", sequences,
-            model->config.vocab_size, median_us(glue_ns), median_us(sample_ns));
+    fprintf(stdout, "%s,%u,%u,%u,%.1f,%.1f,", temperature > 0 ? "temperature" : "greedy", sequences,
+            model->config.vocab_size, model->backend->threads, median_us(turn_ns),
+            median_us(sample_ns));
+    fprintf(stdout, model->backend->threads == 1 ? "%.1f\n" : "\n", median_us(glue_ns));
     engine_free(engine);
     metrics_free(metrics);
 }
 
 int main(int argc, char **argv)
 {
-    const struct rank_model_settings settings = {.path =
-                                                     argc > 1 ? argv[1] : model_path(SMOLLM2_FILE),
-                                                 .ranks = 1,
-                                                 .backend = {.name = "ref", .threads = 1}};
+    int threads = argc > 2 ? atoi(argv[2]) : 1;
+    const struct rank_model_settings settings = {
+        .path = argc > 1 ? argv[1] : model_path(SMOLLM2_FILE),
+        .ranks = 1,
+        .whole_windows = true,
+        .backend = {.name = "cpu", .threads = threads > 1 ? (unsigned)threads : 1}};
     struct rank_model *model = NULL;
     struct errmsg err = {""};
 
@@ -165,7 +172,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    fprintf(stdout, "sampling,sequences,vocabulary,glue_us,sampler_us\n");
+    fprintf(stdout, "sampling,sequences,vocabulary,threads,turn_us,sampler_us,glue_us\n");
     for (uint32_t sequences = 8; sequences <= 128; sequences *= 4) {
         run(model, sequences, 0);
         run(model, sequences, 1);

@@ -17,13 +17,9 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/clock.h"
-#define LOG_MODULE "engine"
-#include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "proto/worker_metrics.h"
 #include "worker/engine/engine_private.h"
-#include "worker/engine/grammar_rows.h"
-#include "worker/sample/thinking.h"
 
 #define LOAD_TIMEOUT_MS (30 * 60 * 1000) /* of the slowest rank; a dead one ends it at once */
 #define STALLED_WAIT_MS 10
@@ -102,8 +98,8 @@ int engine_new(const struct engine_settings *settings, struct engine **ret_engin
     ASSERT(engine->fd >= 0);
     (void)pthread_mutex_init(&engine->status_lock, NULL);
     engine->requests = requests_new(at_once);
-    engine->sampler = sampler_new(sched->vocab_size);
     engine->results = mem_calloc(sched->sequences_max, sizeof(*engine->results));
+    engine_make_samplers(engine);
     engine->scores = mem_calloc(SCORED_ROWS_MAX, sizeof(*engine->scores));
     engine->commit_items = mem_calloc(at_once, sizeof(*engine->commit_items));
     kv_events_init(&engine->kv_events, engine->outbox);
@@ -142,7 +138,7 @@ void engine_free(struct engine *engine)
         block_pool_free(engine->pool);
     tier_free(engine->tier);
     requests_free(engine->requests);
-    sampler_free(engine->sampler);
+    engine_free_samplers(engine);
     batch_done(&engine->batch);
     if (engine->logits != NULL)
         mem_unmap(engine->logits, engine->logits_bytes);
@@ -167,87 +163,6 @@ static int forward(struct engine *engine)
             return r;
     }
     return rank_model_forward(engine->settings.model, descriptor, engine->logits);
-}
-
-/* Why no token could be had for this sequence, in words for its client. */
-static void end_sequence(struct engine *engine, struct sequence *seq, int r)
-{
-    static const struct {
-        int r, code;
-        const char *text;
-    } reasons[] = {
-        {-ENODATA, 400,
-         "allowed_token_ids, bad_words, min_tokens and the grammar leave no token that may come "
-         "next"},
-        {-EINVAL, 400, "the grammar's text is nested too deeply to go on"},
-        {-E2BIG, 400,
-         "the grammar is too ambiguous: one token of it needs more states than a worker looks at"},
-        {-ENOSPC, 503, "the worker's memory for grammars is full"},
-        {-EIO, 500, "the model computed a value that is not a number"},
-    };
-    struct request *request = seq->params.owner;
-    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {
-        if (reasons[i].r != r)
-            continue;
-        request->error_code = reasons[i].code;
-        request->error_text = reasons[i].text;
-    }
-    ASSERT(request->error_text != NULL);
-    if (r == -EIO)
-        log_error("not_a_number", "req=%s position=%u", seq->params.request_id, seq->ids_count);
-    scheduler_cancel(engine->scheduler, seq, SEQ_FINISH_ERROR);
-}
-
-static int sample_row(struct engine *engine, struct sequence *seq, float *logits,
-                      struct sample_result *ret_result)
-{
-    uint32_t output_count = sequence_output_tokens(seq);
-    struct grammar_row grammar = {.over = false};
-    int r = seq->matcher != NULL ? grammar_row_make(seq, &grammar) : 0;
-    if (r < 0)
-        return r;
-    uint32_t forced = 0;
-    bool forces = seq->params.thinking != NULL && thinking_forces(seq->params.thinking, &forced);
-    bool ban = output_count < seq->params.tokens_min && !grammar.over;
-    const struct sample_row row = {
-        .params = &seq->params.sampling,
-        .rules = seq->params.rules,
-        .mask = seq->matcher != NULL ? &grammar.mask : NULL,
-        .position = seq->ids_count,
-        .banned = ban ? seq->params.stop_ids : NULL,
-        .banned_count = ban ? seq->params.stop_ids_count : 0,
-        .prompt_ids = seq->ids,
-        .prompt_count = seq->prompt_tokens,
-        .output_ids = seq->ids + seq->prompt_tokens,
-        .output_count = output_count,
-        .forced = forces ? &forced : NULL,
-    };
-    r = sampler_sample(engine->sampler, logits, &row, ret_result);
-    if (r == 0 && seq->params.thinking != NULL)
-        thinking_take(seq->params.thinking, ret_result->id);
-    return r == 0 && seq->matcher != NULL ? grammar_row_take(seq, ret_result->id) : r;
-}
-
-/* Every row of logits: of a prompt token that is scored, or of a token that comes next. */
-static void look_at_logits(struct engine *engine, const struct step_plan *plan)
-{
-    const struct batch *batch = &engine->batch;
-    const uint32_t vocab_size = engine->settings.scheduler.vocab_size;
-    uint32_t tokens = 0, scores = 0;
-
-    for (uint32_t i = 0; i < batch->descriptor.step.outputs; i++) {
-        struct sequence *seq = plan->entries[batch->out_entry[i]].sequence;
-        float *logits = engine->logits + (size_t)i * vocab_size;
-        uint32_t position = batch->position[batch->out_row[i]];
-        int r;
-        if (batch->out_score[i])
-            r = sampler_score(engine->sampler, logits, seq->ids[position + 1],
-                              seq->params.prompt_logprobs - 1, &engine->scores[scores++]);
-        else
-            r = sample_row(engine, seq, logits, &engine->results[tokens++]);
-        if (r < 0)
-            end_sequence(engine, seq, r);
-    }
 }
 
 static void learn_costs(struct engine *engine, uint32_t rows, uint32_t prefill_rows, double seconds)
@@ -281,7 +196,7 @@ int engine_turn(struct engine *engine, bool *ret_idle)
         int r = forward(engine);
         if (r < 0)
             return r;
-        look_at_logits(engine, &plan);
+        engine_look_at_logits(engine, &plan);
         engine_publish_scores(engine, &plan);
     }
     engine_tier_step_done(engine, &plan);

@@ -72,6 +72,8 @@ int engine_fd(const struct engine *engine);
 int engine_join(struct engine *engine, uint32_t timeout_ms);
 /* Of the rows of logits that a step may need; taken at start. */
 size_t engine_logits_bytes(uint32_t sequences_max, const struct model_config *config);
+/* Of what looks at them, on as many threads as the model's backend has, at most 8. */
+size_t engine_samplers_bytes(const struct rank_model *model);
 void engine_get_status(struct engine *engine, struct engine_status *ret_status);
 /* How long the current turn has lasted; 0: waiting for commands. */
 uint64_t engine_busy_ms(const struct engine *engine);

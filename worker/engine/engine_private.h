@@ -12,6 +12,12 @@
 #include "worker/engine/kv_events.h"
 #include "worker/engine/requests.h"
 
+/* Rows of logits looked at side by side: each has scratch of 24 bytes per token of the vocabulary.
+ */
+#define ENGINE_SAMPLERS_MAX 8u
+
+struct output_row; /* look.c */
+
 struct engine {
     struct engine_settings settings;
 
@@ -35,7 +41,9 @@ struct engine {
     struct tier *tier; /* NULL: none */
     struct scheduler *scheduler;
     struct requests *requests;
-    struct sampler *sampler;
+    struct sampler *samplers[ENGINE_SAMPLERS_MAX]; /* one for each piece of the looking */
+    uint32_t samplers_count;
+    struct output_row *output_rows; /* [sequences_max + SCORED_ROWS_MAX] */
     struct kv_events kv_events;
     struct batch batch;
     float *logits; /* [sequences_max + SCORED_ROWS_MAX, vocab_size] */
@@ -60,6 +68,13 @@ struct engine {
 /* engine.c: plan to publish. *ret_idle: there was nothing to compute and nothing to tell. 0, or why
  * the group has ended. Of the engine thread, or of a test that drives an engine never started. */
 int engine_turn(struct engine *engine, bool *ret_idle);
+
+/* look.c: every row of logits of the step becomes a token (results, in the order of the plan's
+ * wanted ones) or the score of a prompt token (scores). A sequence that no token can be had for is
+ * cancelled, its client told why. */
+void engine_look_at_logits(struct engine *engine, const struct step_plan *plan);
+void engine_make_samplers(struct engine *engine);
+void engine_free_samplers(struct engine *engine);
 
 /* commands.c: take what is queued, at most ENGINE_COMMANDS_PER_TURN. */
 void engine_take_commands(struct engine *engine);

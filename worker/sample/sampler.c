@@ -58,6 +58,16 @@ struct sampler *sampler_new(uint32_t vocab_size)
     return sampler;
 }
 
+size_t sampler_bytes(uint32_t vocab_size)
+{
+    const struct sampler *s;
+    const struct candidates *c;
+    size_t token = sizeof(*s->weights) + sizeof(*s->untouched) + sizeof(*s->counts) +
+                   sizeof(*c->ids) + sizeof(*c->logits) + sizeof(*c->weights);
+
+    return sizeof(*s) + vocab_size * token + (vocab_size / DRAW_PIECE + 1) * sizeof(*s->sums);
+}
+
 void sampler_free(struct sampler *sampler)
 {
     if (sampler == NULL)

@@ -71,6 +71,7 @@ static inline void sample_result_copy(struct sample_result *to, const struct sam
 struct sampler;
 
 struct sampler *sampler_new(uint32_t vocab_size);
+size_t sampler_bytes(uint32_t vocab_size); /* that one takes once every way to sample was used */
 void sampler_free(struct sampler *sampler);
 /* logits [vocab_size] are scribbled on. -EIO: a NaN or +inf among them (a kernel bug or broken
  * weights); -ENODATA: rules and mask leave no token. *ret_result is untouched then. */

@@ -2,6 +2,7 @@
  * 0, which fills them. */
 #include <cmocka.h>
 
+#include "kernels/backend.h"
 #include "worker/info.h"
 #include "worker/model/decoder_private.h"
 
@@ -20,7 +21,9 @@ static struct weights weights = {.bytes = 5000};
 static uint64_t bytes_of(uint32_t rank, uint32_t ranks, bool lora, uint64_t *ret_slots)
 {
     const struct worker_settings settings = {.lora = lora, .loras_max = 3, .lora_rank_max = 8};
-    struct rank_model model = {.config = config, .weights = &weights, .decoder = &decoder};
+    struct backend backend = {.threads = 1};
+    struct rank_model model = {
+        .config = config, .weights = &weights, .decoder = &decoder, .backend = &backend};
     const struct worker_info info = {.settings = &settings, .model = &model, .rank = rank};
     const struct lora_limits limits = worker_lora_limits(&settings);
     assert_int_equal(shard_compute(&config, rank, ranks, &model.shard, NULL), 0);
