@@ -3,7 +3,7 @@
 # ThreadSanitizer. With "targets" it prints what has to be built for them.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-names='test_queue|test_log|test_metrics|test_thread_pool|test_comm|test_group|test_step_ring|test_ranks|test_kv_events|test_look|test_worker_process|test_worker_group'
+names='test_queue|test_log|test_metrics|test_thread_pool|test_comm|test_group|test_step_ring|test_ranks|test_kv_events|test_look|test_worker_process|test_worker_group|test_grammars|test_grammar_checks'
 
 if [ "${2:-}" = targets ]; then
     cd "$here"

@@ -1,7 +1,7 @@
 /* io.c - one poll loop.
  *
- *   poll: outputs (eventfd) | ZeroMQ (ZMQ_FD), twice | adapters | admin socket and clients | 250 ms
- * tick
+ *   poll: outputs (eventfd) | ZeroMQ (ZMQ_FD), twice | adapters | grammars | admin socket and its
+ *         clients | 250 ms tick
  *
  * Order in a turn: what the engine made goes out first, then commands, timers (after a read: what
  * lies in the socket is no silence), and at the very end messages are read until there are none:
@@ -97,21 +97,24 @@ static void *io_main(void *user)
     struct admin_context *context = &io->settings.context;
     bool more = false, ended = false;
     while (!ended) {
-        struct pollfd fds[4 + ADMIN_CLIENTS_MAX + 1];
+        struct pollfd fds[5 + ADMIN_CLIENTS_MAX + 1];
         struct adapters *adapters = io->settings.adapters;
         fds[0] = (struct pollfd){.fd = outbox_fd(engine_outbox(context->engine)), .events = POLLIN};
         fds[1] = (struct pollfd){.fd = router_link_fd(context->link), .events = POLLIN};
         fds[2] = (struct pollfd){.fd = kv_publisher_fd(io->settings.publisher), .events = POLLIN};
         fds[3] =
             (struct pollfd){.fd = adapters != NULL ? adapters_fd(adapters) : -1, .events = POLLIN};
-        uint32_t admin_count = admin_socket_fds(context->admin, fds + 4);
-        (void)poll(fds, 4 + admin_count, more ? 0 : time_to_tick(io));
+        fds[4] = (struct pollfd){.fd = grammars_fd(io->settings.grammars), .events = POLLIN};
+        uint32_t admin_count = admin_socket_fds(context->admin, fds + 5);
+        (void)poll(fds, 5 + admin_count, more ? 0 : time_to_tick(io));
         ended = take_outputs(io);
         uint64_t now_ms = clock_ms();
-        admin_socket_turn(context->admin, fds + 4, admin_count, now_ms);
+        admin_socket_turn(context->admin, fds + 5, admin_count, now_ms);
         kv_publisher_turn(io->settings.publisher);
         if (!ended && adapters != NULL)
             router_link_adapters_turn(context->link);
+        if (!ended)
+            router_link_grammars_turn(context->link);
         if (!ended && now_ms >= io->ticked_ms + tick_ms(io))
             tick(io, now_ms);
         if (!ended)

@@ -12,6 +12,7 @@ struct io;
 struct io_settings {
     struct admin_context context;   /* complete; the thread frees neither of its parts */
     struct adapters *adapters;      /* NULL: none are served; stay the caller's */
+    struct grammars *grammars;      /* stay the caller's */
     struct kv_publisher *publisher; /* NULL: no events for others; stays the caller's */
     uint32_t step_timeout_ms;       /* a longer step: systemd's watchdog is not petted */
 };

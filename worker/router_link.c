@@ -16,6 +16,7 @@
 
 #include "proto/base/assert.h"
 #include "proto/base/clock.h"
+#include "proto/base/list.h"
 #define LOG_MODULE "router_link"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
@@ -54,9 +55,25 @@ struct router_link {
     uint64_t turned_ms; /* last turn */
     uint64_t deaf_ms;   /* until then something may have lain unread */
     uint64_t announced_ms, beat_ms, beats;
-    uint32_t announces; /* tried */
-    bool announced;     /* one has left */
+    uint32_t announces;  /* tried */
+    bool announced;      /* one has left */
+    struct list waiting; /* struct waiting: submits, oldest first */
 };
+
+/* A Submit that waits for its grammar. */
+struct waiting {
+    struct list link;
+    struct frame frame; /* its text is being compiled */
+    uint32_t serial;    /* of the router */
+    bool cancelled;
+};
+
+static void waiting_free(struct waiting *waiting)
+{
+    list_remove(&waiting->link);
+    frame_done(&waiting->frame);
+    mem_free(waiting);
+}
 
 /* ---- sockets ---- */
 
@@ -123,6 +140,7 @@ int router_link_new(const struct router_link_settings *settings, struct router_l
 {
     struct router_link *link = mem_zalloc(sizeof(*link));
     int r = 0;
+    list_init(&link->waiting);
     link->settings = *settings;
     link->limits = (struct submit_limits){settings->info->card, settings->info->pool.context_tokens,
                                           settings->grammars, settings->adapters};
@@ -144,6 +162,9 @@ void router_link_free(struct router_link *link, int linger_ms)
 {
     if (link == NULL)
         return;
+    grammars_stop(link->settings.grammars); /* it reads texts of those that wait */
+    while (!list_empty(&link->waiting))
+        waiting_free(LIST_ENTRY(link->waiting.next, struct waiting, link));
     router_sender_free(link->sender);
     for (uint32_t i = 0; i < link->registrations_count; i++)
         (void)zmq_close(link->registrations[i]);
@@ -231,38 +252,119 @@ static void ask_snapshot(struct router_link *link, const struct attached *router
 
 /* ---- messages from routers ---- */
 
-static void on_submit(struct router_link *link, struct attached *router, const struct frame *frame)
+static void refuse_submit(struct router_link *link, struct attached *router,
+                          const Refrain__Submit *submit, int r, const struct errmsg *err)
 {
-    const Refrain__Submit *submit = (const Refrain__Submit *)frame->message;
+    metrics_add(worker_metrics_rank(link->settings.metrics, 0), WM_REFUSED, WM_REFUSED_INVALID, 1);
+    sent(link, router,
+         router_send_refusal(link->sender, &router->peer, submit->request_id,
+                             r == -ENOSPC || r == -ENOMEM || r == -EAGAIN ? 503
+                             : r == -ENOENT                               ? 404
+                                                                          : 400,
+                             err->text));
+}
+
+static void take_submit(struct router_link *link, struct attached *router,
+                        const Refrain__Submit *submit)
+{
     struct command *command = NULL;
     struct errmsg err;
-    if (!submit_id_is_good(submit->request_id)) {
-        sent(link, router,
-             router_send_error(link->sender, &router->peer, frame->kind, -EINVAL,
-                               "request_id: 1 to 64 printable ASCII characters", NULL));
-        return;
-    }
     int r = submit_to_command(submit, &link->limits, clock_ns(), &command, &err);
     if (r < 0) {
-        metrics_add(worker_metrics_rank(link->settings.metrics, 0), WM_REFUSED, WM_REFUSED_INVALID,
-                    1);
-        sent(link, router,
-             router_send_refusal(link->sender, &router->peer, submit->request_id,
-                                 r == -ENOSPC || r == -ENOMEM ? 503
-                                 : r == -ENOENT               ? 404
-                                                              : 400,
-                                 err.text));
+        refuse_submit(link, router, submit, r, &err);
         return;
     }
     command->router = router->serial;
     tell_engine(link, command);
 }
 
-static void on_cancel(struct router_link *link, struct attached *router, const struct frame *frame)
+/* ---- submits that wait for their grammar ---- */
+
+static struct attached *find_serial(struct router_link *link, uint32_t serial)
+{
+    for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
+        if (link->routers[i].serial == serial)
+            return &link->routers[i];
+    }
+    return NULL;
+}
+
+/* 0: nothing to wait for; 1: the frame is taken over; -EAGAIN: too many wait. */
+static int wait_for_grammar(struct router_link *link, const struct attached *router,
+                            struct frame *frame)
+{
+    const Refrain__Sampling *sampling = ((const Refrain__Submit *)frame->message)->sampling;
+    if (sampling == NULL || sampling->grammar_kind == GRAMMAR_NONE)
+        return 0;
+    const struct grammar_spec spec = {(enum grammar_kind)sampling->grammar_kind,
+                                      (const char *)sampling->grammar_text.data,
+                                      sampling->grammar_text.len};
+    struct waiting *waiting = mem_zalloc(sizeof(*waiting));
+    int r = grammars_ask(link->settings.grammars, &spec, waiting);
+    if (r <= 0) {
+        mem_free(waiting);
+        return r;
+    }
+    waiting->serial = router->serial;
+    waiting->frame = *frame;
+    frame->message = NULL;
+    list_push_back(&link->waiting, &waiting->link);
+    return r;
+}
+
+void router_link_grammars_turn(struct router_link *link)
+{
+    struct waiting *waiting = NULL;
+    struct errmsg err = {""};
+    void *popped = NULL;
+    int r = 0;
+    while (!engine_crowded(link->settings.engine) &&
+           grammars_pop(link->settings.grammars, &popped, &r, &err)) {
+        waiting = popped;
+        struct attached *router = find_serial(link, waiting->serial);
+        const Refrain__Submit *submit = (const Refrain__Submit *)waiting->frame.message;
+        if (router != NULL && !waiting->cancelled && r < 0)
+            refuse_submit(link, router, submit, r, &err);
+        else if (router != NULL && !waiting->cancelled)
+            take_submit(link, router, submit);
+        waiting_free(waiting);
+    }
+}
+
+static void cancel_waiting(struct router_link *link, uint32_t serial, const char *request_id)
+{
+    LIST_FOR_SAFE(at, after, &link->waiting)
+    {
+        struct waiting *waiting = LIST_ENTRY(at, struct waiting, link);
+        const Refrain__Submit *submit = (const Refrain__Submit *)waiting->frame.message;
+        if (waiting->serial == serial && strcmp(submit->request_id, request_id) == 0)
+            waiting->cancelled = true; /* the text stays: it may be read just now */
+    }
+}
+
+static void on_submit(struct router_link *link, struct attached *router, struct frame *frame)
+{
+    const Refrain__Submit *submit = (const Refrain__Submit *)frame->message;
+    static const struct errmsg many = {"too many grammars are being compiled"};
+    if (!submit_id_is_good(submit->request_id)) {
+        sent(link, router,
+             router_send_error(link->sender, &router->peer, frame->kind, -EINVAL,
+                               "request_id: 1 to 64 printable ASCII characters", NULL));
+        return;
+    }
+    int r = wait_for_grammar(link, router, frame);
+    if (r < 0)
+        refuse_submit(link, router, submit, r, &many);
+    else if (r == 0)
+        take_submit(link, router, submit);
+}
+
+static void on_cancel(struct router_link *link, struct attached *router, struct frame *frame)
 {
     const Refrain__Cancel *cancel = (const Refrain__Cancel *)frame->message;
     if (!submit_id_is_good(cancel->request_id))
         return; /* cannot be running */
+    cancel_waiting(link, router->serial, cancel->request_id);
     struct command *command = command_new(COMMAND_CANCEL, 0);
     command->router = router->serial;
     memcpy(command->request_id, cancel->request_id, strlen(cancel->request_id) + 1);
@@ -270,13 +372,13 @@ static void on_cancel(struct router_link *link, struct attached *router, const s
 }
 
 static void on_snapshot_request(struct router_link *link, struct attached *router,
-                                const struct frame *frame)
+                                struct frame *frame)
 {
     (void)frame;
     ask_snapshot(link, router);
 }
 
-static void on_drain(struct router_link *link, struct attached *router, const struct frame *frame)
+static void on_drain(struct router_link *link, struct attached *router, struct frame *frame)
 {
     struct command *command = command_new(COMMAND_DRAIN, 0);
     (void)router;
@@ -284,7 +386,7 @@ static void on_drain(struct router_link *link, struct attached *router, const st
     tell_engine(link, command);
 }
 
-static void on_reset(struct router_link *link, struct attached *router, const struct frame *frame)
+static void on_reset(struct router_link *link, struct attached *router, struct frame *frame)
 {
     (void)router;
     (void)frame;
@@ -301,8 +403,7 @@ static void tell_adapters(struct router_link *link)
     }
 }
 
-static void on_load_adapter(struct router_link *link, struct attached *router,
-                            const struct frame *frame)
+static void on_load_adapter(struct router_link *link, struct attached *router, struct frame *frame)
 {
     const Refrain__LoadAdapter *load = (const Refrain__LoadAdapter *)frame->message;
     const struct adapter_asker asker = {router->serial, load->ticket};
@@ -320,7 +421,7 @@ static void on_load_adapter(struct router_link *link, struct attached *router,
 }
 
 static void on_unload_adapter(struct router_link *link, struct attached *router,
-                              const struct frame *frame)
+                              struct frame *frame)
 {
     const Refrain__UnloadAdapter *unload = (const Refrain__UnloadAdapter *)frame->message;
     const uint32_t serial = router->serial;
@@ -358,7 +459,7 @@ void router_link_adapters_turn(struct router_link *link)
     metrics_set(worker_metrics_rank(link->settings.metrics, 0), WM_ADAPTERS, 0, ready);
 }
 
-static void on_error(struct router_link *link, struct attached *router, const struct frame *frame)
+static void on_error(struct router_link *link, struct attached *router, struct frame *frame)
 {
     const Refrain__Error *error = (const Refrain__Error *)frame->message;
     (void)link;
@@ -390,7 +491,7 @@ static void attach(struct router_link *link, const struct frame_peer *peer, cons
     sent(link, router, r);
 }
 
-static void on_attach(struct router_link *link, struct attached *router, const struct frame *frame)
+static void on_attach(struct router_link *link, struct attached *router, struct frame *frame)
 {
     const Refrain__Attach *message = (const Refrain__Attach *)frame->message;
     const char *uuid = message->router_uuid;
@@ -406,8 +507,7 @@ static void on_attach(struct router_link *link, struct attached *router, const s
     attach(link, &frame->peer, uuid);
 }
 
-typedef void (*handler_fn)(struct router_link *link, struct attached *router,
-                           const struct frame *frame);
+typedef void (*handler_fn)(struct router_link *link, struct attached *router, struct frame *frame);
 static const handler_fn handlers[FRAME_KINDS] = {
     [FRAME_ATTACH] = on_attach, /* the only one that may come with router NULL */
     [FRAME_SUBMIT] = on_submit,
@@ -420,7 +520,7 @@ static const handler_fn handlers[FRAME_KINDS] = {
     [FRAME_UNLOAD_ADAPTER] = on_unload_adapter,
 };
 
-static void dispatch(struct router_link *link, const struct frame *frame)
+static void dispatch(struct router_link *link, struct frame *frame)
 {
     struct attached *router = find_peer(link, &frame->peer);
     handler_fn handler = handlers[frame->kind];

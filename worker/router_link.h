@@ -46,6 +46,8 @@ bool router_link_turn(struct router_link *link);
 void router_link_output(struct router_link *link, const struct output *output);
 /* Tell how loads of adapters ended; call once a turn where there are any. */
 void router_link_adapters_turn(struct router_link *link);
+/* Go on with submits whose grammars are compiled; call once a turn. */
+void router_link_grammars_turn(struct router_link *link);
 /* Announce, Heartbeat, silence; call at least every 250 ms, right after router_link_turn(). */
 void router_link_tick(struct router_link *link, uint64_t now_ms);
 /* No Announce has left yet and it is worth trying more often: tick every few ms for a while. */

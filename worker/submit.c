@@ -181,7 +181,7 @@ static int take_sampling(const Refrain__Sampling *sampling, const struct model_c
     return r < 0 ? r : take_rules(sampling, card, params, err);
 }
 
-/* Off the engine's thread on purpose: a large grammar takes milliseconds. */
+/* It is known by now: grammars.h makes it before, on a thread of its own. */
 static int take_grammar(const Refrain__Sampling *sampling, const struct submit_limits *limits,
                         struct sequence_params *params, struct errmsg *err)
 {

@@ -444,6 +444,7 @@ static int start_serving(struct worker *worker, struct errmsg *err)
     context->link = worker->link;
     context->metrics = worker->metrics;
     worker->io_settings.adapters = worker->adapters;
+    worker->io_settings.grammars = worker->grammars;
     worker->io_settings.step_timeout_ms = worker->settings->step_timeout_ms;
     const struct kv_publisher_settings events = {
         worker->settings->kv_events_config, worker->settings->group, worker->settings->insecure_tcp,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/base/mem.h"
+#include "tests/unit/worker/words_card.h"
 #include "worker/submit.h"
 
 struct fixture {
@@ -216,28 +217,6 @@ static void test_ids_of_requests_are_plain_words(void **state)
     assert_false(submit_id_is_good("\xc3\xa9"));
     assert_false(submit_id_is_good(long_id));
     assert_true(submit_id_is_good(long_id + 1));
-}
-
-/* A card of 100 tokens, each one byte. */
-static struct model_card *card_with_words(void)
-{
-    struct model_card *card = model_card_new();
-    struct string_table_builder builder;
-    uint8_t types[100];
-    string_table_builder_init(&builder);
-    for (unsigned i = 0; i < 100; i++) {
-        char text = (char)(' ' + i % 95);
-        types[i] = TOKEN_NORMAL;
-        assert_int_equal(string_table_builder_add(&builder, &text, 1), 0);
-    }
-    string_table_builder_move(&builder, card, &card->tokens);
-    model_card_set_types(card, types, NULL, NULL);
-    card->tokenizer = TOKENIZER_SPM;
-    card->fingerprint = mem_strdup("fp");
-    card->vocab_size = 100;
-    card->eos_count = 1;
-    card->eos_ids[0] = 2;
-    return card;
 }
 
 static void test_a_grammar_is_compiled_or_refused_with_its_sentence(void **state)

@@ -2,6 +2,8 @@
  * sockets. One process serves all tests but the last ones; each test leaves it idle. */
 #include "tests/unit/worker/router_side.h"
 
+#include "proto/grammar/grammar.h"
+
 #include <math.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -160,6 +162,42 @@ static void test_cancel_ends_within_a_step(void **state)
     assert_true(answer.count + rest.count < 500);
     cancel.request_id = (char *)(uintptr_t) "never-seen";
     side_send(&f->side, FRAME_CANCEL, &cancel.base); /* no answer, no harm */
+}
+
+static void submit_guided(struct fixture *f, const char *id, const char *regex, size_t bytes)
+{
+    Refrain__Sampling sampling;
+    sampling_greedy(&sampling, 4);
+    sampling.grammar_kind = GRAMMAR_REGEX;
+    sampling.grammar_text = (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)regex};
+    side_submit_with(&f->side, id, f->prompt, 7, &sampling);
+}
+
+/* A large one is waited for, may be cancelled meanwhile, and is known afterwards; what is none is
+ * refused, in order behind it; and others are answered. */
+static void test_grammars_are_waited_for_cancelled_and_refused(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const ids[] = {"w2", "w3", "w4"};
+    static char large[4 * 4000];
+    Refrain__Cancel cancel = REFRAIN__CANCEL__INIT;
+    struct answer answers[3];
+
+    for (size_t i = 0; i < sizeof(large); i += 4)
+        memcpy(large + i, "[^x]", 4);
+    submit_guided(f, "w1", large, sizeof(large));
+    cancel.request_id = (char *)(uintptr_t) "w1";
+    side_send(&f->side, FRAME_CANCEL, &cancel.base);
+    submit_guided(f, "w2", large, sizeof(large));
+    submit_guided(f, "w3", "a(", 2);
+    side_submit(&f->side, "w4", f->prompt, 7, 4);
+    side_collect(&f->side, ids, answers, 3, 0);
+    assert_int_equal(answers[0].finish, REFRAIN__FINISH__FINISH_LENGTH);
+    assert_int_equal(answers[0].count, 4);
+    assert_int_equal(answers[1].finish, REFRAIN__FINISH__FINISH_ERROR);
+    assert_int_equal(answers[1].code, 400);
+    assert_non_null(strstr(answers[1].text, "a group ( has no )"));
+    assert_int_equal(answers[2].count, 4);
 }
 
 static void test_bad_requests_get_an_error_item_with_numbers(void **state)
@@ -565,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_a_snapshot_equals_what_the_events_made),
         cmocka_unit_test(test_reset_removes_every_block),
         cmocka_unit_test(test_cancel_ends_within_a_step),
+        cmocka_unit_test(test_grammars_are_waited_for_cancelled_and_refused),
         cmocka_unit_test(test_bad_requests_get_an_error_item_with_numbers),
         cmocka_unit_test(test_a_running_id_again_is_answered_with_error_and_goes_on),
         cmocka_unit_test(test_stop_id_seed_and_logprobs),
