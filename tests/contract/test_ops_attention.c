@@ -24,6 +24,7 @@ struct world {
     uint32_t *table;                    /* [sequences][table_stride] */
     uint32_t table_stride;
     uint64_t seed;  /* of the values; places differ by `places` */
+    float rise;     /* keys grow from 1 to 1 + this, and with them the highest score */
     uint32_t layer; /* that steps run */
 };
 
@@ -38,6 +39,10 @@ static void make_row(const struct world *w, uint32_t sequence, uint32_t position
     uint64_t seed = w->seed + ((uint64_t)sequence << 40) + ((uint64_t)position << 20);
     for (uint32_t i = 0; i < columns_of(&w->shape); i++)
         row[i] = random_normal(&seed);
+    const struct heads *heads = &w->shape.heads;
+    float *k = row + (size_t)heads->q_heads * heads->head_dim;
+    for (uint32_t i = 0; i < heads->kv_heads * heads->head_dim; i++)
+        k[i] *= 1 + w->rise * (float)position / (float)w->tokens;
 }
 
 /* Blocks are handed out in an order that `places` shuffles, and hold NaN before their first use. */
@@ -253,6 +258,34 @@ static void test_int8_when_shapes_vary_is_near_the_reference(void **state)
         close_world(r);
         close_world(c);
     }
+}
+
+/* The largest score of a row is in one of its last steps, so what is summed by then is scaled down
+ * again and again; and partitions have very different bases. Errors of K's bf16 are those of scores
+ * up to 40; int8 keeps the same in both. */
+static void test_attention_when_scores_rise_is_near_the_reference(void **state)
+{
+    static const struct shape rising[] = {{{4, 2, 64, 2, 0}, 64, false, 0, 0},
+                                          {{6, 1, 18, 6, 0}, 18, false, 90, 0}};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        double errors[2];
+        kv_dtype = i < 2 ? KV_BFLOAT16 : KV_INT8;
+        struct world *r = open_world("ref", 1, &rising[i % 2], 1, 560, 0);
+        struct world *c = open_world("cpu", 1, &rising[i % 2], 1, 560, 9);
+        volatile float small = 0x1p-126f;
+        r->rise = c->rise = 12;
+        float *expected = run_whole(r), *got = run_whole(c);
+        errors_of(got, expected, result_floats(r), errors);
+        assert_true(errors[1] < (i < 2 ? 0.02 : 1e-5));
+        small /= 2;
+        assert_true(small > 0); /* the thread's arithmetic is as it was: no denormals flushed */
+        mem_free(expected);
+        mem_free(got);
+        close_world(r);
+        close_world(c);
+    }
+    kv_dtype = KV_BFLOAT16;
 }
 
 /* Attention of one token to itself alone: its v, as it is kept. */
@@ -571,6 +604,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_reference_when_compared_with_the_formula_is_equal),
         cmocka_unit_test(test_attention_when_shapes_vary_is_near_the_reference),
         cmocka_unit_test(test_int8_when_shapes_vary_is_near_the_reference),
+        cmocka_unit_test(test_attention_when_scores_rise_is_near_the_reference),
         cmocka_unit_test(test_int8_when_a_row_is_kept_reads_as_scale_times_integer),
         cmocka_unit_test(test_attention_when_chunks_batch_or_threads_change_keeps_the_bits),
         cmocka_unit_test(test_attention_when_context_spans_partitions_keeps_the_bits),
