@@ -40,8 +40,8 @@ static const struct setting table[] = {
     SETTING_U32("max-num-seqs", sequences_max, "256", 1, 4096, "Sequences per step."),
     SETTING_U32("max-num-batched-tokens", step_tokens_max, "2048", 16, 65536, "Tokens per step."),
     SETTING_U32("max-step-ms", step_ms_max, "110", 0, 60000,
-                "Of a step in which answers go on: prompts get the tokens that take about this "
-                "long, as measured; 0: all that --max-num-batched-tokens leaves."),
+                "Of a step in which answers go on or begin: prompts get the tokens that take about "
+                "this long, as measured; 0: all that --max-num-batched-tokens leaves."),
     SETTING_U32("waiting-max", waiting_max, "1024", 1, 65536,
                 "Requests in the queue; more are refused with 429."),
     SETTING_BYTES("kv-cache-memory", kv_bytes, "1GiB",

@@ -270,6 +270,18 @@ static void add_scores(struct scheduler *s, struct plan_entry *entry)
     ASSERT(s->scored_rows <= SCORED_ROWS_MAX);
 }
 
+/* From here on prompts get the work of this step that takes about step_ms_max. */
+static void limit_prompts(struct scheduler *s)
+{
+    double work = 0;
+
+    if (s->settings.step_ms_max == 0 || s->work_max > 0)
+        return;
+    if (s->time.work_ns > 0)
+        work = s->settings.step_ms_max * 1e6 / s->time.work_ns;
+    s->work_max = s->decodes_work + (work > LIMITED_WORK_MIN ? work : LIMITED_WORK_MIN);
+}
+
 static void add_entry(struct scheduler *s, struct sequence *seq, uint32_t rows)
 {
     ASSERT(rows > 0 && rows <= scheduler_budget(s));
@@ -284,6 +296,14 @@ static void add_entry(struct scheduler *s, struct sequence *seq, uint32_t rows)
     s->rows += rows;
     s->work += step_time_work(&s->time, seq->computed, rows);
     seq->in_step = true;
+}
+
+/* A prompt that ends in this step is answered after it: those behind it must not make it wait. */
+static void add_chunk(struct scheduler *s, struct sequence *seq, uint32_t rows)
+{
+    add_entry(s, seq, rows);
+    if (s->entries[s->entries_count - 1].want_token)
+        limit_prompts(s);
 }
 
 uint32_t scheduler_chunk_rows(const struct scheduler *s, const struct sequence *seq,
@@ -320,7 +340,7 @@ void scheduler_add_chunk(struct scheduler *s, struct sequence *seq)
     uint32_t rows = scheduler_chunk_rows(s, seq, seq->computed);
 
     if (rows > 0)
-        add_entry(s, seq, rows);
+        add_chunk(s, seq, rows);
 }
 
 static void plan_decodes(struct scheduler *s)
@@ -334,19 +354,6 @@ static void plan_decodes(struct scheduler *s)
             return;
         add_entry(s, seq, 1);
     }
-}
-
-/* Beside decodes, prompts get the work that takes about step_ms_max. */
-static void limit_prompts(struct scheduler *s)
-{
-    double work = 0;
-
-    s->decodes_work = s->work;
-    if (s->settings.step_ms_max == 0 || s->rows == 0)
-        return;
-    if (s->time.work_ns > 0)
-        work = s->settings.step_ms_max * 1e6 / s->time.work_ns;
-    s->work_max = s->work + (work > LIMITED_WORK_MIN ? work : LIMITED_WORK_MIN);
 }
 
 /* Only a step that was mostly prompts says what their rows cost. */
@@ -381,7 +388,9 @@ void scheduler_plan(struct scheduler *s, uint64_t now_ns, struct step_plan *ret_
     expire(s, &s->running, now_ns);
     expire(s, &s->waiting, now_ns);
     plan_decodes(s);
-    limit_prompts(s);
+    s->decodes_work = s->work;
+    if (s->rows > 0)
+        limit_prompts(s);
     plan_prefills(s);
     while (s->window_tokens > 0 && s->rows == 0 && s->running_count > 0) {
         preempt_last(s);

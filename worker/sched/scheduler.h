@@ -27,7 +27,7 @@ struct scheduler_settings {
     uint32_t sequences_max;      /* running at once: --max-num-seqs */
     uint32_t step_tokens_max;    /* --max-num-batched-tokens */
     uint32_t context_tokens_max; /* --max-model-len */
-    uint32_t step_ms_max;        /* --max-step-ms: of a step with decodes; 0: no limit */
+    uint32_t step_ms_max;        /* --max-step-ms: of a step that gives tokens; 0: no limit */
     uint32_t row_positions;      /* for step_time.h */
     uint32_t waiting_max;        /* queued at most */
     uint32_t vocab_size;

@@ -158,6 +158,55 @@ static void test_rows_deep_in_a_prompt_take_the_time_they_may(void **state)
     assert_in_range(gap_max_ns, 18000000, 23000000);
 }
 
+/* Four prompts of 80 tokens come at once, to an idle engine that knows what a row takes: how long
+ * each waits for its first token. */
+static void wait_together(uint32_t step_ms_max, uint64_t ret_waits_ns[4])
+{
+    struct scheduler_settings settings = usual;
+    struct fake_engine engine;
+    struct watch watch = {.row_positions = 0};
+    struct sequence *seqs[4];
+    uint32_t left = 4;
+
+    settings.step_ms_max = step_ms_max;
+    fake_engine_init(&engine, 2000, true, &settings);
+    (void)add(&engine, STREAMS, 320, 1);
+    step(&engine, &watch);
+    uint64_t start_ns = engine.now_ns;
+    for (uint32_t i = 0; i < 4; i++) {
+        seqs[i] = add(&engine, STREAMS + 1 + i, 80, 50);
+        ret_waits_ns[i] = 0;
+    }
+    while (left > 0) {
+        step(&engine, &watch);
+        for (uint32_t i = 0; i < 4; i++) {
+            if (ret_waits_ns[i] > 0 || sequence_output_tokens(seqs[i]) == 0)
+                continue;
+            ret_waits_ns[i] = engine.now_ns - start_ns;
+            left--;
+        }
+    }
+    fake_engine_done(&engine);
+}
+
+static void test_prompts_that_come_together_are_answered_one_by_one(void **state)
+{
+    uint64_t waits_ns[4];
+    (void)state;
+    wait_together(0, waits_ns); /* no limit: all four by one step, 2 + 320 x 0.05 ms */
+    for (uint32_t i = 0; i < 4; i++)
+        assert_in_range(waits_ns[i], 18000000, 18000001);
+    /* 6 ms are about 106 rows: 80 and 24 of the next, 56 and 48, ... and the decodes of those that
+     * were answered. Four steps, 2 ms each, in place of one. */
+    wait_together(6, waits_ns);
+    print_message("first tokens after %.1f %.1f %.1f %.1f ms\n", waits_ns[0] / 1e6,
+                  waits_ns[1] / 1e6, waits_ns[2] / 1e6, waits_ns[3] / 1e6);
+    assert_in_range(waits_ns[0], 6000000, 8000000);
+    assert_in_range(waits_ns[1], waits_ns[0] + 4000000, 16000000);
+    assert_in_range(waits_ns[2], waits_ns[1] + 4000000, 22000000);
+    assert_in_range(waits_ns[3], waits_ns[2], 26000000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_many_long_prompts_share_the_budget_in_order),
         cmocka_unit_test(test_prompts_beside_streams_take_the_time_they_may),
         cmocka_unit_test(test_rows_deep_in_a_prompt_take_the_time_they_may),
+        cmocka_unit_test(test_prompts_that_come_together_are_answered_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
