@@ -379,16 +379,31 @@ static const struct admin_command commands[] = {
     {{NULL, NULL}, NULL, 0, false, NULL, NULL},
 };
 
+static uint32_t words_of(const struct admin_command *command)
+{
+    return command->words[1] != NULL ? 2 : 1;
+}
+
+/* By its words alone; NULL: none. */
 static const struct admin_command *find(const struct admin_call *call)
 {
     for (const struct admin_command *c = commands; c->run != NULL; c++) {
-        uint32_t words = c->words[1] != NULL ? 2 : 1;
-        if (call->words_count == words + c->arguments_count &&
-            strcmp(call->words[0], c->words[0]) == 0 &&
+        if (call->words_count >= words_of(c) && strcmp(call->words[0], c->words[0]) == 0 &&
             (c->words[1] == NULL || strcmp(call->words[1], c->words[1]) == 0))
             return c;
     }
     return NULL;
+}
+
+static void tell_usage(struct admin_context *context, const struct admin_call *call,
+                       const struct admin_command *command)
+{
+    struct buffer out;
+    buffer_init(&out, ANSWER_BYTES_MAX);
+    buffer_printf(&out, "{\"error\":\"usage: %s%s%s%s\"}", command->words[0],
+                  command->words[1] != NULL ? " " : "",
+                  command->words[1] != NULL ? command->words[1] : "", command->arguments);
+    reply(context, call, &out);
 }
 
 void admin_commands_call(void *user, const struct admin_call *call)
@@ -399,6 +414,8 @@ void admin_commands_call(void *user, const struct admin_call *call)
     if (command == NULL)
         admin_socket_answer(context->admin, call->client,
                             "{\"error\":\"unknown command; try help\"}");
+    else if (call->words_count != words_of(command) + command->arguments_count)
+        tell_usage(context, call, command);
     else if (command->rank0_only && context->engine == NULL)
         admin_socket_answer(context->admin, call->client,
                             "{\"error\":\"rank 0 of the group answers this\"}");

@@ -157,7 +157,10 @@ static void test_a_pinned_prefix_outlives_a_reset_of_the_cache(void **state)
     refuse_line("pin nothing 5", "no request");
     refuse_line("pin 0123456789abcdef0123456789abcdef 5", "no cached block");
     refuse_line("pin nothing 0", "31536000 seconds");
-    refuse_line("pin nothing", "unknown command");
+    refuse_line("pin nothing", "usage: pin ID|HASH SECONDS");
+    refuse_line("cancel", "usage: cancel ID");
+    refuse_line("show info please", "usage: show info");
+    refuse_line("show", "unknown command; try help");
 }
 
 static void test_show_info_names_the_group_and_its_pids(void **state)
