@@ -17,7 +17,7 @@ struct start_facts {
     uint64_t tier_bytes; /* memory of tiers, of one rank */
     /* Of the group: */
     uint64_t weights_bytes; /* as the files store them: what is packed is near it */
-    uint64_t logits_bytes; /* with the scratch of what looks at them */
+    uint64_t logits_bytes;  /* with the scratch of what looks at them */
     uint64_t adapter_bytes;
     uint64_t memory_bytes;    /* this machine's, or the cgroup's limit; 0: not known */
     uint64_t available_bytes; /* of it, now; 0: not known */
