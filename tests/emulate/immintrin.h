@@ -1,5 +1,5 @@
 /* immintrin.h - AVX-512 and AMX on a processor that has AVX2 alone: the intrinsics that the avx512
- * and amx families use. First in the include path of their files where EMULATE_ISA is on.
+ * and amx families use. First in the include path where emulate.cmake compiles their files.
  *
  * Each gives the bits of its instruction (not a NaN's payload) under the MXCSR that is set. Where
  * the processor would fault, the process aborts. One that is not here does not compile: the real
