@@ -21,7 +21,7 @@
  *   instructions in the same order for every row.
  * Why U4 is opened for many rows: taking nibbles apart is an eighth of the vector instructions, and
  *   these are what limits. Two cores of Zen 3, prefill of 512 rows, three alternated runs: 1,074,
- *   938, 948 tokens/s without, 1,217, 1,130, 1,111 with it. At 32 rows it gains nothing.
+ *   938, 948 tokens/s without, 1,217, 1,130, 1,111 with it. At 32 rows it gains nothing, at 48 7 %.
  * Cost (Zen3, one core): U4 and U5 200, S6 120, S8 115 G operations per second, 2 per k. */
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/matmul_panels.h"
@@ -29,7 +29,7 @@
 
 #define ROWS 4     /* rows of a micro-kernel */
 #define AHEAD 1024 /* bytes of a panel asked for before their turn */
-#define OPEN_ROWS 64
+#define OPEN_ROWS 40
 
 enum { HEADER = PANEL * 2 }; /* bytes of one f16 vector */
 
