@@ -297,6 +297,21 @@ static int read_max_tokens(struct field_reader *reader, const struct field *fiel
     return r;
 }
 
+/* -1, or from 1 to the row's maximum; `allowed` says so up to that number. */
+static int read_count_or_minus_one(struct field_reader *reader, const struct field *field,
+                                   const json_t *value, const char *allowed, int64_t *ret_number)
+{
+    int64_t number = 0;
+
+    if (!json_is_number(value) || fields_integer(value, &number) < 0)
+        return fields_wrong_type(reader->error, field->name, "an integer", value);
+    if (number != -1 && (number < 1 || (double)number > field->max))
+        return api_error_bad(reader->error, field->name, "'%s' is %" PRId64 "; it must be %s %.0f.",
+                             field->name, number, allowed, field->max);
+    *ret_number = number;
+    return 0;
+}
+
 /* llama.cpp's name; -1 says nothing. */
 static int read_n_predict(struct field_reader *reader, const struct field *field,
                           const json_t *value)
@@ -304,32 +319,22 @@ static int read_n_predict(struct field_reader *reader, const struct field *field
     struct api_request *request = request_of(reader);
     int64_t number = 0;
 
-    if (!json_is_number(value) || fields_integer(value, &number) < 0)
-        return fields_wrong_type(reader->error, field->name, "an integer", value);
-    if (number != -1 && (number < 1 || (double)number > field->max))
-        return api_error_bad(reader->error, field->name,
-                             "'n_predict' is %lld; it must be -1, or at least 1 and at most %.0f.",
-                             (long long)number, field->max);
-    if (number != -1 && request->tokens_max == 0 && !request->score_only)
+    int r = read_count_or_minus_one(reader, field, value, "-1, or at least 1 and at most", &number);
+    if (r == 0 && number != -1 && request->tokens_max == 0 && !request->score_only)
         request->tokens_max = (uint32_t)number;
-    return 0;
+    return r;
 }
 
 static int read_truncate(struct field_reader *reader, const struct field *field,
                          const json_t *value)
 {
-    struct api_request *request = request_of(reader);
     int64_t number = 0;
 
-    if (!json_is_number(value) || fields_integer(value, &number) < 0)
-        return fields_wrong_type(reader->error, field->name, "an integer", value);
-    if (number != -1 && (number < 1 || (double)number > field->max))
-        return api_error_bad(reader->error, field->name,
-                             "'%s' is %" PRId64 "; it must be -1 (as many as fit) or from 1 to "
-                             "%.0f.",
-                             field->name, number, field->max);
-    request->truncate = number == -1 ? API_TRUNCATE_MODEL_MAX : (uint32_t)number;
-    return 0;
+    int r =
+        read_count_or_minus_one(reader, field, value, "-1 (as many as fit) or from 1 to", &number);
+    if (r == 0)
+        request_of(reader)->truncate = number == -1 ? API_TRUNCATE_MODEL_MAX : (uint32_t)number;
+    return r;
 }
 
 static int read_truncation_side(struct field_reader *reader, const struct field *field,
