@@ -280,9 +280,10 @@ static void take_submit(struct router_link *link, struct attached *router,
 
 /* ---- submits that wait for their grammar ---- */
 
+/* NULL: it is gone. 0 is nobody's. */
 static struct attached *find_serial(struct router_link *link, uint32_t serial)
 {
-    for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
+    for (uint32_t i = 0; i < ROUTERS_MAX && serial != 0; i++) {
         if (link->routers[i].serial == serial)
             return &link->routers[i];
     }
@@ -441,12 +442,10 @@ static void on_loaded(void *user, struct adapter_asker asker, int r, const char 
     struct router_link *link = user;
     if (r == 0)
         tell_adapters(link);
-    for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
-        struct attached *router = &link->routers[i];
-        if (router->serial != 0 && router->serial == asker.router)
-            sent(link, router,
-                 router_send_adapter_result(link->sender, &router->peer, asker.ticket, r, text));
-    }
+    struct attached *router = find_serial(link, asker.router);
+    if (router != NULL)
+        sent(link, router,
+             router_send_adapter_result(link->sender, &router->peer, asker.ticket, r, text));
 }
 
 void router_link_adapters_turn(struct router_link *link)

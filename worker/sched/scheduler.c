@@ -298,14 +298,6 @@ static void add_entry(struct scheduler *s, struct sequence *seq, uint32_t rows)
     seq->in_step = true;
 }
 
-/* A prompt that ends in this step is answered after it: those behind it must not make it wait. */
-static void add_chunk(struct scheduler *s, struct sequence *seq, uint32_t rows)
-{
-    add_entry(s, seq, rows);
-    if (s->entries[s->entries_count - 1].want_token)
-        limit_prompts(s);
-}
-
 uint32_t scheduler_chunk_rows(const struct scheduler *s, const struct sequence *seq,
                               uint32_t computed)
 {
@@ -339,8 +331,13 @@ void scheduler_add_chunk(struct scheduler *s, struct sequence *seq)
 {
     uint32_t rows = scheduler_chunk_rows(s, seq, seq->computed);
 
-    if (rows > 0)
-        add_chunk(s, seq, rows);
+    if (rows == 0)
+        return;
+    add_entry(s, seq, rows);
+    /* A prompt that ends in this step is answered after it: those behind it must not make it wait.
+     */
+    if (s->entries[s->entries_count - 1].want_token)
+        limit_prompts(s);
 }
 
 static void plan_decodes(struct scheduler *s)
