@@ -1,5 +1,5 @@
 /* cpu_features.c - everything is there, for the families that immintrin.h emulates. Instead of
- * kernels/cpu/cpu_features.c where EMULATE_ISA is on. */
+ * kernels/cpu/cpu_features.c in the programs of emulate.cmake. */
 #include "kernels/cpu/cpu_features.h"
 
 #include <stddef.h>

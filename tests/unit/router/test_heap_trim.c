@@ -5,21 +5,11 @@
 #include "proto/base/mem.h"
 #include "proto/base/proc_stat.h"
 #include "router/heap_trim.h"
+#include "tests/sanitized.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define BLOCKS 400000u
 #define BLOCK_BYTES 400u /* 160 MB in all */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 static void test_a_trim_is_due_past_a_quarter_and_the_slack(void **state)
 {

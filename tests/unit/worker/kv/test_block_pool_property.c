@@ -3,18 +3,10 @@
 #include <cmocka.h>
 #include <stdbool.h>
 
+#include "tests/sanitized.h"
 #include "tests/unit/worker/kv/pool_model.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OPERATIONS 1000000u
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define OPERATIONS 1000000u
-#endif
-#endif
-#ifndef OPERATIONS
-#define OPERATIONS 10000000u
-#endif
+#define OPERATIONS (SANITIZED ? 1000000u : 10000000u)
 #define RUNS 200u
 
 static uint32_t draw_random(void *user, uint32_t below)

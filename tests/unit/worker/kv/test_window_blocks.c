@@ -3,18 +3,10 @@
 #include <cmocka.h>
 #include <errno.h>
 
+#include "tests/sanitized.h"
 #include "tests/unit/worker/kv/window_model.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OPERATIONS 200000u
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define OPERATIONS 200000u
-#endif
-#endif
-#ifndef OPERATIONS
-#define OPERATIONS 2000000u
-#endif
+#define OPERATIONS (SANITIZED ? 200000u : 2000000u)
 #define RUNS 100u
 
 static const struct block_hash root = {.low = 1, .high = 2};

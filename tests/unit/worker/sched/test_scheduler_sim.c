@@ -12,19 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/sanitized.h"
 #include "tests/unit/worker/sched/fake_engine.h"
 #include "worker/kv/eviction.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SCHEDULES 200
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SCHEDULES 200
-#endif
-#endif
-#ifndef SCHEDULES
-#define SCHEDULES 3000
-#endif
+#define SCHEDULES (SANITIZED ? 200 : 3000)
 #define WINDOW_SCHEDULES (SCHEDULES / 2)
 #define REQUESTS_MAX 48
 #define IDS_MAX 400
